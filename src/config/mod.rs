@@ -1,0 +1,5 @@
+//! Configuration: file, environment and flags become one validated [`RouterConfig`], or a list of every mistake.
+
+mod router;
+
+pub use router::*;

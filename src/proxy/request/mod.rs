@@ -1,0 +1,1 @@
+//! 2. Bytes to what we need to know.
