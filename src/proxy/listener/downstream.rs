@@ -1,0 +1,203 @@
+//! What is known about one client connection, written by its byte stream and its requests, read by its watchdog.
+//!
+//! hyper gives no hook between "connected" and "request head complete", none for a stalled write, and one timer for
+//! both an idle connection and a slow head. So the stream under it notes what happens here (relaxed atomics, one
+//! thread) and [`Supervised`](super::Supervised) judges, with a timer that costs nothing until it fires.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::config::Timeouts;
+use crate::drain::{Phase, Phases};
+use crate::types::clock::{self, Instant};
+
+/// Which protocol the client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    H1,
+    H2,
+}
+
+impl Protocol {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::H1 => "h1",
+            Self::H2 => "h2",
+        }
+    }
+}
+
+/// Why the watchdog ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expired {
+    /// No complete request head in time.
+    Head,
+    /// Nothing between requests for too long.
+    Idle,
+    /// The client takes none of the bytes that wait for it.
+    WriteStall,
+}
+
+/// Times are microseconds after `born`; 0 is "not now".
+#[derive(Debug)]
+pub struct Downstream {
+    pub peer: SocketAddr,
+    pub phases: Arc<Phases>,
+    born: Instant,
+    /// Requests being served on it.
+    open: AtomicU32,
+    /// Since when no request is being served.
+    quiet_since: AtomicU64,
+    /// Since when bytes of an incomplete request head are there.
+    head_since: AtomicU64,
+    /// Since when a write finds no room.
+    blocked_since: AtomicU64,
+    /// Grows each time everything written so far was handed to the kernel.
+    flushed: AtomicU64,
+    stalled: AtomicBool,
+    /// On HTTP/2 bytes between requests are frames of the connection, not a head.
+    h2: AtomicBool,
+}
+
+impl Downstream {
+    pub fn new(peer: SocketAddr, phases: Arc<Phases>) -> Arc<Self> {
+        Arc::new(Self {
+            peer,
+            phases,
+            born: clock::now(),
+            open: AtomicU32::new(0),
+            quiet_since: AtomicU64::new(0),
+            // A client that connects and sends nothing is a slow head from the start.
+            head_since: AtomicU64::new(1),
+            blocked_since: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            stalled: AtomicBool::new(false),
+            h2: AtomicBool::new(false),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        (clock::now().saturating_duration_since(self.born).as_micros() as u64).max(1)
+    }
+
+    /// Bytes arrived from the client.
+    #[inline]
+    pub fn received(&self) {
+        if self.open.load(Ordering::Relaxed) == 0
+            && self.head_since.load(Ordering::Relaxed) == 0
+            && !self.h2.load(Ordering::Relaxed)
+        {
+            self.head_since.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// The HTTP/2 preface arrived: the connection is idle, not in the middle of a head.
+    pub fn speaks_h2(&self) {
+        self.h2.store(true, Ordering::Relaxed);
+        self.head_since.store(0, Ordering::Relaxed);
+        self.quiet_since.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// A request head is complete.
+    #[inline]
+    pub fn request_started(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.head_since.store(0, Ordering::Relaxed);
+    }
+
+    /// A response ended, however.
+    #[inline]
+    pub fn request_ended(&self) {
+        if self.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.quiet_since.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub fn write_progressed(&self) {
+        if self.blocked_since.load(Ordering::Relaxed) != 0 {
+            self.blocked_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub fn write_blocked(&self) {
+        if self.blocked_since.load(Ordering::Relaxed) == 0 {
+            self.blocked_since.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub fn flushed(&self) {
+        self.flushed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Compared before and after, tells that everything written before has left.
+    pub fn flush_count(&self) -> u64 {
+        self.flushed.load(Ordering::Relaxed)
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.open.load(Ordering::Relaxed) == 0
+    }
+
+    pub fn mark_stalled(&self) {
+        self.stalled.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection is being closed because the client took no bytes.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
+    }
+
+    pub fn is_forced(&self) -> bool {
+        self.phases.now() >= Phase::Forcing
+    }
+
+    /// What would end the connection next, and when: `Err` when it already has.
+    pub fn verdict(&self, timeouts: &Timeouts) -> Result<Option<Instant>, Expired> {
+        let now = self.now();
+        let mut next: Option<u64> = None;
+        let mut check = |since: u64, limit: Option<Duration>, expired: Expired| -> Result<(), Expired> {
+            let Some(limit) = limit else { return Ok(()) };
+            let at = since + limit.as_micros() as u64;
+            if at <= now {
+                return Err(expired);
+            }
+            next = Some(next.map_or(at, |n| n.min(at)));
+            Ok(())
+        };
+        let blocked = self.blocked_since.load(Ordering::Relaxed);
+        if blocked != 0 {
+            check(blocked, timeouts.write_stall, Expired::WriteStall)?;
+        }
+        if self.is_idle() {
+            let head = self.head_since.load(Ordering::Relaxed);
+            if head == 0 {
+                check(self.quiet_since.load(Ordering::Relaxed), timeouts.downstream_idle, Expired::Idle)?;
+            } else {
+                check(head, timeouts.header_read, Expired::Head)?;
+            }
+        }
+        Ok(next.map(|at| self.born + Duration::from_micros(at)))
+    }
+}
+
+/// Counts a request on its connection for as long as it lives.
+#[derive(Debug)]
+pub struct OpenRequest(pub Arc<Downstream>);
+
+impl OpenRequest {
+    pub fn new(down: &Arc<Downstream>) -> Self {
+        down.request_started();
+        Self(Arc::clone(down))
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.request_ended();
+    }
+}

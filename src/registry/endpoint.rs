@@ -1,0 +1,138 @@
+//! One listener of one engine, with everything that must outlive snapshots.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+
+use crate::config::{StaticEndpoint, Upstream};
+use crate::ledger::{Gate, Holder};
+use crate::metrics::EndpointMetrics;
+use crate::upstream::{Ejection, Pool};
+
+/// What an endpoint does for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Serves whole requests alone.
+    Mixed,
+}
+
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+/// Why an endpoint is or is not selectable (I14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    Selectable,
+    /// Withdrawn by an operator through the admin API: local to this router, lost at restart.
+    AdminDrain,
+    /// No source names it any more.
+    Removed,
+}
+
+impl Reason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Selectable => "selectable",
+            Self::AdminDrain => "admin_drain",
+            Self::Removed => "removed",
+        }
+    }
+
+    fn from_u8(n: u8) -> Self {
+        match n {
+            0 => Self::Selectable,
+            1 => Self::AdminDrain,
+            _ => Self::Removed,
+        }
+    }
+}
+
+/// One incarnation of an endpoint: a changed address, port or role is a new one.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Unique in this process, never reused.
+    pub id: u64,
+    pub host: String,
+    pub port: u16,
+    /// `host:port`, IPv6 bracketed: the `Host` header and the end of `url`.
+    pub authority: String,
+    pub url: String,
+    pub role: Role,
+    gate: Gate,
+    reason: AtomicU8,
+    pub pool: Pool,
+    pub ejection: Ejection,
+    pub metrics: EndpointMetrics,
+}
+
+impl Holder for Endpoint {
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Endpoint {
+    pub fn new(
+        at: &StaticEndpoint,
+        threads: usize,
+        upstream: &Upstream,
+        metrics: impl FnOnce(&str, &'static str) -> EndpointMetrics,
+    ) -> Arc<Self> {
+        let bare = at.host.trim_start_matches('[').trim_end_matches(']');
+        let authority =
+            if bare.contains(':') { format!("[{bare}]:{}", at.port) } else { format!("{bare}:{}", at.port) };
+        let url = format!("http://{authority}");
+        let metrics = metrics(&url, Role::Mixed.as_str());
+        Arc::new(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            host: bare.to_owned(),
+            port: at.port,
+            url,
+            authority,
+            role: Role::Mixed,
+            gate: Gate::new(),
+            reason: AtomicU8::new(Reason::Selectable as u8),
+            pool: Pool::new(threads, upstream.idle),
+            ejection: Ejection::default(),
+            metrics,
+        })
+    }
+
+    /// May be given a new request now. The very predicate the request path uses.
+    #[inline]
+    pub fn is_selectable(&self) -> bool {
+        !self.gate.is_withdrawn()
+    }
+
+    /// Requests it carries for this router.
+    #[inline]
+    pub fn holds(&self) -> u64 {
+        self.gate.holds()
+    }
+
+    pub fn reason(&self) -> Reason {
+        Reason::from_u8(self.reason.load(Ordering::Relaxed))
+    }
+
+    /// Registry writer only. Returns the holds still out.
+    pub(super) fn withdraw(&self, reason: Reason) -> u64 {
+        self.reason.store(reason as u8, Ordering::Relaxed);
+        let holds = self.gate.withdraw();
+        self.pool.close();
+        holds
+    }
+
+    /// Registry writer only.
+    pub(super) fn restore(&self) {
+        self.reason.store(Reason::Selectable as u8, Ordering::Relaxed);
+        self.pool.reopen();
+        self.gate.restore();
+    }
+}

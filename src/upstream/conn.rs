@@ -1,0 +1,73 @@
+//! One connection to an engine: its byte stream, its read buffer, and when it was last used.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use tokio_util::io::poll_read_buf;
+
+use super::transport::Io;
+use crate::types::clock::{self, Instant};
+
+/// First size of a read buffer, bytes; what an idle stream keeps.
+const SMALL: usize = 4 * 1024;
+/// Size a read buffer grows to while reads fill it.
+const LARGE: usize = 64 * 1024;
+
+/// An established connection. Dropping it closes it, which is how an engine learns of a cancellation.
+#[derive(Debug)]
+pub struct Conn {
+    pub(super) io: Io,
+    pub(super) buf: BytesMut,
+    /// How much to make room for: doubled when a read fills the room there was.
+    want: usize,
+    /// Traffic thread whose runtime drives the stream.
+    pub(super) home: usize,
+    /// When it was put into the pool; `None` for a connection not used before.
+    pub(super) idle_since: Option<Instant>,
+}
+
+impl Conn {
+    /// A fresh connection, driven by the runtime of traffic thread `home`.
+    pub fn new(io: Io, home: usize) -> Self {
+        Self { io, buf: BytesMut::new(), want: SMALL, home, idle_since: None }
+    }
+
+    /// Bytes that were read and not yet decoded.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.buf
+    }
+
+    /// Reads once into the buffer. `Ok(0)` is the end of the stream.
+    ///
+    /// `reserve` takes the old allocation back once every frame cut from it was written and dropped, so a steady
+    /// stream allocates nothing. It is asked only when room runs out: while a frame is still on its way it would
+    /// allocate anew.
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.buf.capacity() - self.buf.len() < SMALL / 4 {
+            self.buf.reserve(self.want);
+        }
+        let room = self.buf.capacity() - self.buf.len();
+        let n = ready!(poll_read_buf(Pin::new(&mut self.io), cx, &mut self.buf))?;
+        if n == room {
+            self.want = (self.want * 2).min(LARGE);
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    /// [`poll_fill`](Self::poll_fill) as a future.
+    pub async fn fill(&mut self) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_fill(cx)).await
+    }
+
+    /// Readies the connection for its time in the pool: a grown buffer is not kept for an idle connection.
+    pub(super) fn rest(&mut self) {
+        if self.buf.capacity() > SMALL {
+            self.buf = BytesMut::new();
+        }
+        self.want = SMALL;
+        self.idle_since = Some(clock::now());
+    }
+}

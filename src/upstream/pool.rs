@@ -1,0 +1,135 @@
+//! Idle connections of one endpoint.
+//!
+//! One lock-free slot per traffic thread in front of a shared overflow. A connection normally comes back to the thread
+//! it left, where its readiness is delivered; only when that slot is full or empty does it cross threads, which costs
+//! two system calls to move it to the other runtime. Purely per-thread pools would stop reusing connections at low
+//! rates, because engines close theirs after 5 s (uvicorn's keep-alive).
+//!
+//! The pool belongs to its endpoint and closes with it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+
+use super::conn::Conn;
+use crate::types::clock;
+
+/// Connections a thread keeps for itself.
+const SLOT: usize = 32;
+/// Connections that may wait for any thread.
+const OVERFLOW: usize = 256;
+/// Below this idle time the runtime's last readiness is trusted instead of asking the kernel: the keep-alive race
+/// needs the engine to have closed meanwhile.
+const TRUST: Duration = Duration::from_millis(1);
+
+/// A connection taken from the pool, and for how long it had waited there.
+#[derive(Debug)]
+pub struct Reused {
+    pub conn: Conn,
+    pub idle: Duration,
+}
+
+#[derive(Debug)]
+pub struct Pool {
+    slots: Box<[ArrayQueue<Conn>]>,
+    overflow: ArrayQueue<Conn>,
+    idle: Duration,
+    closed: AtomicBool,
+}
+
+impl Pool {
+    /// A pool for `threads` traffic threads whose connections wait at most `idle`.
+    pub fn new(threads: usize, idle: Duration) -> Self {
+        let slots = (0..threads.max(1)).map(|_| ArrayQueue::new(SLOT)).collect();
+        Self { slots, overflow: ArrayQueue::new(OVERFLOW), idle, closed: AtomicBool::new(false) }
+    }
+
+    /// A connection on which a request can be sent now, driven by the runtime of `thread` (the calling one).
+    pub fn take(&self, thread: usize) -> Option<Reused> {
+        let own = self.slots.get(thread);
+        while let Some(conn) = own.and_then(ArrayQueue::pop).or_else(|| self.foreign(thread)) {
+            if let Some(reused) = self.revive(conn, thread) {
+                return Some(reused);
+            }
+        }
+        None
+    }
+
+    fn foreign(&self, thread: usize) -> Option<Conn> {
+        self.overflow
+            .pop()
+            .or_else(|| self.slots.iter().enumerate().filter(|(i, _)| *i != thread).find_map(|(_, s)| s.pop()))
+    }
+
+    fn revive(&self, mut conn: Conn, thread: usize) -> Option<Reused> {
+        let idle = clock::now().saturating_duration_since(conn.idle_since?);
+        if idle >= self.idle {
+            return None;
+        }
+        let moved = conn.home != thread;
+        if !conn.buf.is_empty() || !conn.io.quiet(moved || idle >= TRUST) {
+            return None;
+        }
+        if moved {
+            conn.io = conn.io.rehome().ok()?;
+            conn.home = thread;
+        }
+        Some(Reused { conn, idle })
+    }
+
+    /// Puts a connection back at the clean end of a message. Closes it where there is no room or no endpoint any more.
+    pub fn put(&self, mut conn: Conn) {
+        if self.closed.load(Ordering::Acquire) || self.idle.is_zero() || !conn.buf.is_empty() {
+            return;
+        }
+        conn.rest();
+        if let Some(slot) = self.slots.get(conn.home)
+            && let Err(conn) = slot.push(conn)
+        {
+            let _ = self.overflow.push(conn);
+        }
+        // The pool may have been closed between the check and the push.
+        if self.closed.load(Ordering::Acquire) {
+            self.drain();
+        }
+    }
+
+    /// Closes what has waited too long. Called about once a second by each thread for its own slot.
+    pub fn sweep(&self, thread: usize) {
+        for queue in self.slots.get(thread).into_iter().chain([&self.overflow]) {
+            for _ in 0..queue.len() {
+                let Some(mut conn) = queue.pop() else { break };
+                let fresh = conn.idle_since.is_some_and(|t| clock::now().saturating_duration_since(t) < self.idle);
+                if fresh && conn.io.quiet(false) {
+                    let _ = queue.push(conn);
+                }
+            }
+        }
+    }
+
+    /// The endpoint left: closes every idle connection and keeps none from now on.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.drain();
+    }
+
+    /// The endpoint came back: connections are kept again.
+    pub fn reopen(&self) {
+        self.closed.store(false, Ordering::Release);
+    }
+
+    pub fn len(&self) -> usize {
+        self.overflow.len() + self.slots.iter().map(ArrayQueue::len).sum::<usize>()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn drain(&self) {
+        for queue in self.slots.iter().chain([&self.overflow]) {
+            while queue.pop().is_some() {}
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The byte stream under an upstream connection, and how it is dialled.
+//!
+//! TCP is the common case and stays a plain enum arm, so reads and writes are direct calls. Everything else (in-memory
+//! pipes in tests on a paused clock) goes through one boxed arm.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Any other byte stream.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// One connected byte stream.
+pub enum Io {
+    Tcp(TcpStream),
+    Boxed(Box<dyn Duplex>),
+}
+
+impl fmt::Debug for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(stream) => stream.fmt(f),
+            Self::Boxed(_) => f.write_str("Io::Boxed"),
+        }
+    }
+}
+
+impl Io {
+    /// Moves the stream to the runtime of the calling thread: its readiness is then delivered here and wakes no
+    /// other core. Two system calls on TCP, nothing elsewhere.
+    pub(super) fn rehome(self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => Ok(Self::Tcp(TcpStream::from_std(stream.into_std()?)?)),
+            Self::Boxed(_) => Ok(self),
+        }
+    }
+
+    /// True when nothing waits to be read: neither bytes nor an end. An idle HTTP/1.1 connection on which something
+    /// is readable is closed or broken. `ask_kernel` looks at the socket itself; without it the runtime's last
+    /// readiness is trusted, which costs no system call but can be a few microseconds old.
+    pub(super) fn quiet(&mut self, ask_kernel: bool) -> bool {
+        match self {
+            Self::Tcp(stream) => {
+                if ask_kernel {
+                    let mut byte = [std::mem::MaybeUninit::uninit()];
+                    matches!(socket2::SockRef::from(&*stream).peek(&mut byte),
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+                } else {
+                    matches!(stream.try_read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+                }
+            }
+            Self::Boxed(stream) => {
+                let mut byte = [0];
+                let mut buf = ReadBuf::new(&mut byte);
+                let mut cx = Context::from_waker(std::task::Waker::noop());
+                Pin::new(stream).poll_read(&mut cx, &mut buf).is_pending()
+            }
+        }
+    }
+}
+
+impl AsyncRead for Io {
+    #[inline]
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Boxed(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Io {
+    #[inline]
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Boxed(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    #[inline]
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Boxed(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Boxed(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Boxed(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Boxed(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// A dial in progress. Boxed: dialling is rare and slow beside an allocation.
+pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Io>> + Send>>;
+
+/// How connections to engines are made.
+pub trait Dial: Send + Sync + fmt::Debug {
+    /// Connects to `host` (a name or an IP address, IPv6 without brackets) at `port`. No time limit of its own.
+    fn dial(&self, host: &str, port: u16) -> DialFuture;
+}
+
+/// TCP, with `TCP_NODELAY`. Names are resolved at each dial; every address is tried in order.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TcpDial;
+
+impl Dial for TcpDial {
+    fn dial(&self, host: &str, port: u16) -> DialFuture {
+        let host = host.to_owned();
+        Box::pin(async move {
+            let stream = TcpStream::connect((host.as_str(), port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(Io::Tcp(stream))
+        })
+    }
+}
