@@ -1,0 +1,133 @@
+//! Every metric family: name, type, labels, stability and one line. `docs/metrics.md` has the same rows.
+//!
+//! Conventions: prefix `tandem_` (`process_` for the standard process metrics), base units, `_total` on counters.
+//! `Stable` names and labels change only with a major version; `Unstable` ones may change with any release.
+//! Label order matters here: bounded words first, free text last (see `vocabulary`).
+
+/// One family.
+#[derive(Debug, Clone, Copy)]
+pub struct Family {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Bounded words first, free text (service, url) last.
+    pub labels: &'static [&'static str],
+    pub stability: Stability,
+    /// Where it is scraped.
+    pub page: Page,
+    /// One line; the `# HELP` text.
+    pub help: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stability {
+    Stable,
+    Unstable,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// `/metrics`
+    Main,
+    /// `/metrics/endpoints`
+    Endpoints,
+}
+
+/// Declares the constants and, from the same lines, [`ALL`]: a family cannot be forgotten in the list.
+macro_rules! families {
+    ($($id:ident = $name:literal, $kind:ident, [$($label:literal),*], $stability:ident, $page:ident, $help:literal;)*) => {
+        $(pub const $id: Family = Family {
+            name: $name, kind: Kind::$kind, labels: &[$($label),*],
+            stability: Stability::$stability, page: Page::$page, help: $help,
+        };)*
+        /// Every family, in the order of `docs/metrics.md`.
+        pub const ALL: &[Family] = &[$($id),*];
+    };
+}
+
+families! {
+    REQUESTS = "tandem_requests_total", Counter, ["route", "outcome", "service"], Stable, Main,
+        "Requests that ended, each with exactly one outcome.";
+    REQUEST_DURATION = "tandem_request_duration_seconds", Histogram, ["outcome", "service"], Stable, Main,
+        "From the request head read to the last response byte written.";
+    TIME_TO_FIRST_BYTE = "tandem_time_to_first_byte_seconds", Histogram, ["service"], Stable, Main,
+        "From the request head read to the first response body byte of an engine.";
+    REQUEST_ERRORS = "tandem_request_errors_total", Counter, ["code"], Stable, Main,
+        "Errors the router made itself, by code of the error table.";
+    RETRIES = "tandem_retries_total", Counter, ["reason", "service"], Stable, Main,
+        "Further attempts after the first, by what happened to the one before.";
+    RETRY_BUDGET_EXHAUSTED = "tandem_retry_budget_exhausted_total", Counter, ["service"], Stable, Main,
+        "Attempts that were allowed by the retry table but not by the budget.";
+    UPSTREAM_LEGS = "tandem_upstream_legs_total", Counter, ["outcome", "service"], Stable, Main,
+        "Requests to engines that ended, each with exactly one outcome.";
+    STREAM_EVENTS = "tandem_stream_events_total", Counter, ["service"], Unstable, Main,
+        "Server-sent events relayed.";
+    STREAM_GAPS = "tandem_stream_gaps_total", Counter, ["service"], Unstable, Main,
+        "Times between two successive events of one stream.";
+    STREAM_GAP_SECONDS = "tandem_stream_gap_seconds_total", Counter, ["service"], Unstable, Main,
+        "Sum of the times between two successive events of one stream.";
+    REQUESTS_IN_FLIGHT = "tandem_requests_in_flight", Gauge, [], Stable, Main,
+        "Requests admitted and not ended.";
+    BUFFERED_BYTES = "tandem_buffered_bytes", Gauge, [], Stable, Main,
+        "Request body bytes held in memory.";
+    CONNECTIONS = "tandem_downstream_connections", Gauge, [], Stable, Main,
+        "Open client connections.";
+    CONNECTIONS_ACCEPTED = "tandem_downstream_connections_accepted_total", Counter, [], Stable, Main,
+        "Client connections accepted.";
+    ACCEPT_ERRORS = "tandem_accept_errors_total", Counter, [], Stable, Main,
+        "Failures of accept, such as running out of descriptors.";
+    SHUTDOWN_PHASE = "tandem_shutdown_phase", Gauge, ["phase"], Stable, Main,
+        "1 for the phase the process is in, 0 for the others.";
+    FORCED_REQUESTS = "tandem_forced_requests_total", Counter, [], Stable, Main,
+        "Requests ended by the router because the shutdown grace was over.";
+    ACCESS_LOG_LINES = "tandem_access_log_lines_total", Counter, [], Stable, Main,
+        "Access lines written to the sink.";
+    ACCESS_LOG_DROPPED = "tandem_access_log_dropped_lines_total", Counter, [], Stable, Main,
+        "Access lines lost because the sink was slow, full or broken.";
+    ACCESS_LOG_ERRORS = "tandem_access_log_write_errors_total", Counter, [], Stable, Main,
+        "Failed writes to the access log sink.";
+    API_KEY_RELOADS = "tandem_api_key_reloads_total", Counter, ["result"], Stable, Main,
+        "Changes of the API key file that were taken over (ok) or refused (error).";
+    ENDPOINT_SERIES_DROPPED = "tandem_endpoint_series_dropped_total", Counter, [], Stable, Main,
+        "Endpoints that got no series of their own because of the bound on endpoint series.";
+    BUILD_INFO = "tandem_build_info", Gauge, ["version"], Stable, Main,
+        "Always 1; what is running.";
+    PROCESS_CPU = "process_cpu_seconds_total", Counter, [], Stable, Main,
+        "User and system CPU time of the process.";
+    PROCESS_RSS = "process_resident_memory_bytes", Gauge, [], Stable, Main,
+        "Resident memory of the process.";
+    PROCESS_VIRTUAL = "process_virtual_memory_bytes", Gauge, [], Stable, Main,
+        "Virtual memory of the process.";
+    PROCESS_OPEN_FDS = "process_open_fds", Gauge, [], Stable, Main,
+        "Open file descriptors.";
+    PROCESS_MAX_FDS = "process_max_fds", Gauge, [], Stable, Main,
+        "Soft limit of open file descriptors.";
+    PROCESS_THREADS = "process_threads", Gauge, [], Stable, Main,
+        "Threads of the process.";
+    PROCESS_START = "process_start_time_seconds", Gauge, [], Stable, Main,
+        "Start of the process since the Unix epoch.";
+    ENDPOINT_TTFB = "tandem_endpoint_time_to_first_byte_seconds", Histogram, ["role", "url"], Stable, Endpoints,
+        "From the request written to the first response body byte of this endpoint.";
+    ENDPOINT_DURATION = "tandem_endpoint_duration_seconds", Histogram, ["role", "url"], Stable, Endpoints,
+        "From the request written to the end of this endpoint's response.";
+    ENDPOINT_REQUESTS = "tandem_endpoint_requests_total", Counter, ["outcome", "role", "url"], Stable, Endpoints,
+        "Requests to this endpoint that ended, each with exactly one outcome.";
+    ENDPOINT_DIALS = "tandem_endpoint_dials_total", Counter, ["role", "url"], Stable, Endpoints,
+        "Connections opened, or tried, to this endpoint.";
+    ENDPOINT_REUSED = "tandem_endpoint_connections_reused_total", Counter, ["role", "url"], Stable, Endpoints,
+        "Requests that were sent on a pooled connection.";
+    ENDPOINT_EJECTIONS = "tandem_endpoint_ejections_total", Counter, ["role", "url"], Stable, Endpoints,
+        "Times this endpoint was put last for a while after a failure.";
+    ENDPOINT_IN_FLIGHT = "tandem_endpoint_in_flight", Gauge, ["role", "url"], Stable, Endpoints,
+        "Requests this endpoint carries now.";
+    ENDPOINT_IDLE = "tandem_endpoint_idle_connections", Gauge, ["role", "url"], Stable, Endpoints,
+        "Pooled connections that wait for a request.";
+    ENDPOINT_SELECTABLE = "tandem_endpoint_selectable", Gauge, ["role", "url"], Stable, Endpoints,
+        "1 while this endpoint may be given new requests.";
+}
