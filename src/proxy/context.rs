@@ -1,0 +1,52 @@
+//! What the requests of one process share, and what the requests of one traffic thread share.
+
+use std::sync::Arc;
+
+use super::admission::{Bound, Permit};
+use crate::config::{RouterConfig, Timeouts};
+use crate::drain::{Phases, Tracker};
+use crate::metrics::{Held, Metrics, ServiceMetrics};
+use crate::proxy::admission::ApiKeys;
+use crate::registry::View;
+use crate::telemetry::AccessLog;
+use crate::upstream::Dial;
+
+/// One per process. Immutable, apart from what its parts guard themselves.
+#[derive(Debug)]
+pub struct Shared {
+    pub config: Arc<RouterConfig>,
+    pub timeouts: Arc<Timeouts>,
+    pub view: View,
+    pub dial: Arc<dyn Dial>,
+    pub phases: Arc<Phases>,
+    /// Front-door keys, where configured.
+    pub keys: Option<Arc<ApiKeys>>,
+    /// Engine credentials by service index (`upstream.authorization: from_secret`).
+    pub secrets: Vec<Option<Arc<crate::upstream::Secret>>>,
+    pub in_flight: Arc<Bound>,
+    pub buffered: Arc<Bound>,
+    pub metrics: Arc<Metrics>,
+    /// By service index.
+    pub services: Vec<Arc<ServiceMetrics>>,
+    /// For requests that never got a service.
+    pub no_service: Arc<ServiceMetrics>,
+}
+
+/// One per traffic thread.
+#[derive(Debug)]
+pub struct Worker {
+    /// Index of the thread: its slot in every pool.
+    pub index: usize,
+    pub shared: Arc<Shared>,
+    pub tracker: Tracker,
+    pub access: AccessLog,
+}
+
+/// What every admitted request holds until its response body ends.
+#[derive(Debug)]
+pub struct Admitted {
+    pub in_flight: Permit,
+    pub gauge: Held,
+    /// The buffered body; given back earlier, once it was sent for the last time.
+    pub buffered: Option<Permit>,
+}

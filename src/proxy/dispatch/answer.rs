@@ -1,0 +1,69 @@
+//! What dispatch hands to the relay, and reading error answers whole, so that they can be given up for another attempt
+//! or made presentable.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::timeout;
+
+use crate::proxy::relay::Leg;
+use crate::upstream::{BodyFraming, Conn, Decoder, Fault, Frame, Head, LegError, Written};
+
+/// Largest error body that is read whole; a larger one is streamed.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+
+/// An engine's answer to be relayed.
+#[derive(Debug)]
+pub enum Answer {
+    /// The head is here, the body is to be streamed: `prefix` was read already, `decoder` stands behind it.
+    Stream { conn: Conn, head: Head, prefix: Bytes, decoder: Decoder, reusable: bool, leg: Leg },
+    /// A complete error answer; its leg is over.
+    Whole { head: Head, body: Bytes },
+}
+
+/// How reading an error body went.
+pub(super) enum Gathered {
+    Whole(Bytes),
+    /// Larger than the bound: what was read, and the decoder behind it.
+    TooLarge(Bytes, Decoder),
+    Failed(LegError),
+}
+
+/// Reads an error body to its end, waiting at most `idle` for each part.
+pub(super) async fn gather(conn: &mut Conn, head: &Head, idle: Option<Duration>) -> Gathered {
+    let mut decoder = Decoder::new(head.framing);
+    if matches!(head.framing, BodyFraming::Length(n) if n > MAX_ERROR_BODY as u64) {
+        return Gathered::TooLarge(Bytes::new(), decoder);
+    }
+    let mut body = BytesMut::new();
+    while body.len() <= MAX_ERROR_BODY {
+        match next(conn, &mut decoder, idle).await {
+            Ok(Some(data)) => body.extend_from_slice(&data),
+            Ok(None) => return Gathered::Whole(body.freeze()),
+            Err(fault) => {
+                return Gathered::Failed(LegError { fault, written: Written::All, answered: true, reused: None });
+            }
+        }
+    }
+    Gathered::TooLarge(body.freeze(), decoder)
+}
+
+/// The next payload, or `None` at the end.
+async fn next(conn: &mut Conn, decoder: &mut Decoder, idle: Option<Duration>) -> Result<Option<Bytes>, Fault> {
+    loop {
+        match decoder.step(conn.buffer()).map_err(Fault::Malformed)? {
+            Frame::Data(data) => return Ok(Some(data)),
+            Frame::End => return Ok(None),
+            Frame::NeedMore => {}
+        }
+        let read = match idle {
+            Some(limit) => timeout(limit, conn.fill()).await.map_err(|_| Fault::IdleTimeout)?,
+            None => conn.fill().await,
+        };
+        match read {
+            Ok(n) if n > 0 => {}
+            Ok(_) if decoder.eof().is_ok() => return Ok(None),
+            _ => return Err(Fault::Lost),
+        }
+    }
+}

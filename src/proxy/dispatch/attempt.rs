@@ -1,0 +1,71 @@
+//! One attempt: a connection, the last bit check, the exchange.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::config::Timeouts;
+use crate::proxy::context::Worker;
+use crate::proxy::relay::Leg;
+use crate::registry::Endpoint;
+use crate::upstream::{self, Conn, Fault, LegError, Limits, Outbound};
+use crate::types::clock::Instant;
+
+/// How an attempt went.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// A final head was read.
+    Answered(Conn, upstream::Answer),
+    Failed(LegError),
+    /// The endpoint was withdrawn between the decision and the first byte: decide again, no retry is spent (I3).
+    Withdrawn,
+}
+
+/// Sends `out` on the leg's engine.
+pub(super) async fn attempt(
+    worker: &Worker,
+    leg: &Leg,
+    out: &Outbound,
+    timeouts: &Timeouts,
+    deadline: Option<Instant>,
+) -> Attempt {
+    let (mut conn, idle) = match connect(worker, leg.endpoint(), timeouts.connect).await {
+        Ok(found) => found,
+        Err(fault) => return Attempt::Failed(LegError::before_write(fault)),
+    };
+    if !leg.may_start() {
+        // Untouched, but its endpoint has left: dropped with it.
+        return Attempt::Withdrawn;
+    }
+    let limits = Limits { first_byte: timeouts.first_byte, write_stall: timeouts.write_stall, deadline };
+    match upstream::exchange(&mut conn, out, limits, idle).await {
+        Ok(answer) => Attempt::Answered(conn, answer),
+        Err(error) => Attempt::Failed(error),
+    }
+}
+
+/// A pooled connection and how long it had waited, or a new one.
+async fn connect(
+    worker: &Worker,
+    endpoint: &Arc<Endpoint>,
+    limit: Option<Duration>,
+) -> Result<(Conn, Option<Duration>), Fault> {
+    if let Some(reused) = endpoint.pool.take(worker.index) {
+        endpoint.metrics.reused();
+        return Ok((reused.conn, Some(reused.idle)));
+    }
+    endpoint.metrics.dialed();
+    let dial = worker.shared.dial.dial(&endpoint.host, endpoint.port);
+    let io = match limit {
+        Some(limit) => timeout(limit, dial).await.map_err(|_| Fault::ConnectTimeout)?,
+        None => dial.await,
+    };
+    match io {
+        Ok(io) => Ok((Conn::new(io, worker.index), None)),
+        Err(error) => {
+            tracing::debug!(endpoint = %endpoint.url, %error, "connect failed");
+            Err(Fault::Connect)
+        }
+    }
+}

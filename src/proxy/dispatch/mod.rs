@@ -1,0 +1,13 @@
+//! 5. Attempts on engines.
+//!
+//! One attempt is one hold, one connection, one request. Whether a failed one is followed by another is decided in
+//! `retry`, and nowhere else; `attempt` carries one out; `run` is the loop between them.
+
+mod answer;
+mod attempt;
+mod retry;
+mod run;
+
+pub use answer::Answer;
+pub use retry::{REASONS, outcome};
+pub use run::{Job, run};

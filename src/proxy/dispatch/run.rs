@@ -1,0 +1,193 @@
+//! The loop of attempts.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+
+use super::answer::{Answer, Gathered, gather};
+use super::attempt::{Attempt, attempt};
+use super::retry::{self, Reason, Verdict};
+use crate::proxy::context::Shared;
+use crate::proxy::error::Failure;
+use crate::proxy::relay::{Leg, Ticket};
+use crate::proxy::request::headers::{Credentials, Forward, write_head};
+use crate::proxy::request::id::RequestId;
+use crate::proxy::request::splice::Segments;
+use crate::proxy::route::{self, Excluded};
+use crate::registry::{Endpoint, Service};
+use crate::types::clock::{self, Instant};
+use crate::upstream::{self, Conn, Decoder, Outbound};
+
+/// A request ready to be sent to an engine, as often as needed.
+#[derive(Debug)]
+pub struct Job<'a> {
+    pub parts: &'a Parts,
+    /// `None`: the route has no body.
+    pub body: Option<&'a Segments>,
+    /// Index of the service in every snapshot.
+    pub service: usize,
+    /// When the whole request must be over.
+    pub deadline: Option<Instant>,
+}
+
+/// What the attempts so far have used up.
+#[derive(Debug)]
+struct Spent {
+    excluded: Excluded,
+    retries: u32,
+    busy: bool,
+    /// What the client gets when nothing better comes.
+    last: Option<Result<Answer, Failure>>,
+}
+
+/// Makes attempts until one has an answer for the client, or there is nothing left to try.
+pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> {
+    let worker = Arc::clone(&ticket.worker);
+    let shared = &worker.shared;
+    let mut spent = Spent { excluded: Excluded::default(), retries: 0, busy: false, last: None };
+    if let Some(service) = current(shared, job.service) {
+        service.budget.request();
+    }
+    loop {
+        let Some(service) = current(shared, job.service) else {
+            return Err(Failure::Internal("the service left the configuration"));
+        };
+        let Some(hold) = route::pick(&service, &spent.excluded) else {
+            return spent.last.unwrap_or_else(|| Err(no_endpoint(&service)));
+        };
+        let mut leg = Leg::new(hold, Arc::clone(&shared.services[job.service]));
+        ticket.attempt(&leg);
+        let out = outbound(ticket, job, &service, leg.endpoint());
+        match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline).await {
+            Attempt::Withdrawn => spent.excluded.add(leg.endpoint()),
+            Attempt::Failed(error) => {
+                leg.fail(&error);
+                let reason = retry::after_error(&error);
+                if reason != Some(Reason::ReuseRace) {
+                    spent.excluded.add(leg.endpoint());
+                }
+                drop(leg);
+                spent.last = Some(Err(Failure::Upstream(error)));
+                if !reason.is_some_and(|reason| spent.again(shared, &service, reason)) {
+                    return Err(Failure::Upstream(error));
+                }
+            }
+            Attempt::Answered(conn, answer) => {
+                leg.answered(clock::now());
+                match judge(shared, conn, answer, leg, &service, &mut spent).await {
+                    Some(result) => return result,
+                    None => {}
+                }
+            }
+        }
+    }
+}
+
+/// Decides on an answer. `None`: it was given up for another attempt.
+async fn judge(
+    shared: &Shared,
+    mut conn: Conn,
+    answer: upstream::Answer,
+    mut leg: Leg,
+    service: &Service,
+    spent: &mut Spent,
+) -> Option<Result<Answer, Failure>> {
+    let upstream::Answer { head, sent_all } = answer;
+    let reusable = sent_all && head.keep_alive;
+    let status = head.status;
+    if status.as_u16() < 400 {
+        let decoder = Decoder::new(head.framing);
+        return Some(Ok(Answer::Stream { conn, head, prefix: Bytes::new(), decoder, reusable, leg }));
+    }
+    let body = match gather(&mut conn, &head, shared.timeouts.idle).await {
+        Gathered::Whole(body) => body,
+        Gathered::TooLarge(prefix, decoder) => {
+            return Some(Ok(Answer::Stream { conn, head, prefix, decoder, reusable, leg }));
+        }
+        Gathered::Failed(error) => {
+            leg.fail(&error);
+            return Some(Err(Failure::Upstream(error)));
+        }
+    };
+    leg.end(retry::outcome(status).1);
+    if reusable && conn.buffer().is_empty() {
+        leg.endpoint().pool.put(conn);
+    }
+    spent.excluded.add(leg.endpoint());
+    drop(leg);
+    let reason = match retry::verdict(status) {
+        Verdict::Busy if !std::mem::replace(&mut spent.busy, true) => Some(Reason::Busy),
+        Verdict::Failed => Some(Reason::ServerError),
+        Verdict::Busy | Verdict::Final => None,
+    };
+    spent.last = Some(Ok(Answer::Whole { head, body }));
+    if reason.is_some_and(|reason| spent.again(shared, service, reason)) { None } else { spent.last.take() }
+}
+
+impl Spent {
+    /// Whether another attempt may be made; if so it is counted.
+    fn again(&mut self, shared: &Shared, service: &Service, reason: Reason) -> bool {
+        if self.retries >= service.config.retries.max || !route::has_other(service, &self.excluded) {
+            return false;
+        }
+        let metrics = &shared.services[service.index];
+        if !service.budget.take() {
+            metrics.budget_exhausted();
+            return false;
+        }
+        self.retries += 1;
+        metrics.retry(reason.as_str());
+        true
+    }
+}
+
+fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
+    shared.view.load().services.get(index).map(Arc::clone)
+}
+
+fn no_endpoint(service: &Service) -> Failure {
+    Failure::NoEndpoint { service: service.config.name.clone(), registered: !service.endpoints.is_empty() }
+}
+
+/// The request as bytes for one engine. Only the head is made anew; the body's pieces are shared by every attempt.
+fn outbound(ticket: &Ticket, job: &Job<'_>, service: &Service, endpoint: &Endpoint) -> Outbound {
+    let shared = &ticket.worker.shared;
+    let secret = shared.secrets[service.index].as_ref().map(|s| s.current());
+    let credentials = match (&secret, service.config.upstream.authorization.passes(shared.keys.is_some())) {
+        (Some(value), _) => Credentials::Replace(value),
+        (None, true) => Credentials::Pass,
+        (None, false) => Credentials::Strip,
+    };
+    let forward = Forward {
+        authority: &endpoint.authority,
+        peer: ticket.down().peer_text(),
+        tls: false,
+        credentials,
+        cookies: service.config.upstream.cookies,
+        request_id: &engine_id(&ticket.id),
+    };
+    let mut head = BytesMut::new();
+    write_head(&mut head, job.parts, &forward, job.body.map(|b| b.len() as u64));
+    let mut segments = Vec::with_capacity(2);
+    segments.push(head.freeze());
+    if let Some(body) = job.body {
+        segments.extend(body.iter().filter(|piece| !piece.is_empty()).cloned());
+    }
+    Outbound { method: job.parts.method.clone(), segments }
+}
+
+/// The id an engine sees: a fixed-length nonce first, new for every attempt, so that no id is another's prefix or
+/// repeats while the client's own id is still recognisable in the engine's log (pd.md).
+fn engine_id(id: &RequestId) -> RequestId {
+    const CLIENT: usize = 64;
+    let mut text = [b'-'; 16 + 1 + CLIENT];
+    let mut nonce = fastrand::u64(..);
+    for digit in &mut text[..16] {
+        *digit = b"0123456789abcdef"[(nonce & 15) as usize];
+        nonce >>= 4;
+    }
+    let client = &id.as_bytes()[..id.as_bytes().len().min(CLIENT)];
+    text[17..17 + client.len()].copy_from_slice(client);
+    RequestId::accept(&text[..17 + client.len()]).unwrap_or_else(RequestId::mint)
+}

@@ -1,0 +1,98 @@
+//! The accept loop: one queue for all traffic threads.
+//!
+//! One listener per thread (`SO_REUSEPORT`) would pin a gateway's few HTTP/2 connections to a few threads, and reset
+//! connections still queued when a listener closes.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::worker::Lane;
+use crate::drain::{Phase, Phases};
+use crate::metrics::RouterMetrics;
+use crate::upstream::Io;
+
+/// Pause after an accept error that is not about one connection: out of descriptors, out of memory.
+const BACKOFF: Duration = Duration::from_millis(50);
+
+/// A wait for the next connection.
+pub type AcceptFuture<'a> = Pin<Box<dyn Future<Output = io::Result<(Io, SocketAddr)>> + Send + 'a>>;
+
+/// Where connections come from; the seam for in-memory tests.
+pub trait Accept: Send + fmt::Debug {
+    fn accept(&mut self) -> AcceptFuture<'_>;
+}
+
+impl Accept for TcpListener {
+    fn accept(&mut self) -> AcceptFuture<'_> {
+        Box::pin(async move {
+            let (stream, peer) = TcpListener::accept(self).await?;
+            Ok((Io::Tcp(stream), peer))
+        })
+    }
+}
+
+/// An accepted connection on its way to a thread.
+#[derive(Debug)]
+pub struct Accepted {
+    pub io: Io,
+    pub peer: SocketAddr,
+    /// Its place among `limits.connections`.
+    pub place: OwnedSemaphorePermit,
+}
+
+/// Accepts until the process drains. At the connection limit it stops accepting, so that clients wait in the kernel's
+/// queue instead of being cut off.
+pub async fn accept_loop(
+    mut listener: Box<dyn Accept>,
+    lanes: Vec<Lane>,
+    places: Arc<Semaphore>,
+    metrics: RouterMetrics,
+    phases: Arc<Phases>,
+) {
+    let mut draining = std::pin::pin!(phases.reached(Phase::Draining));
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
+            let (io, peer) = listener.accept().await?;
+            Ok::<_, io::Error>(Accepted { io, peer, place })
+        };
+        let accepted = tokio::select! {
+            biased;
+            () = &mut draining => break,
+            accepted = next => accepted,
+        };
+        match accepted {
+            Ok(accepted) => {
+                metrics.connections_accepted.inc();
+                hand_over(&lanes, accepted).await;
+            }
+            Err(error) if is_about_one_connection(&error) => metrics.accept_errors.inc(),
+            Err(error) => {
+                metrics.accept_errors.inc();
+                warn!(%error, "accept failed; trying again shortly");
+                sleep(BACKOFF).await;
+            }
+        }
+    }
+}
+
+/// To the thread with the fewest open streams, then the fewest connections.
+async fn hand_over(lanes: &[Lane], accepted: Accepted) {
+    let Some(lane) = lanes.iter().min_by_key(|lane| lane.load()) else { return };
+    lane.send(accepted).await;
+}
+
+fn is_about_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::ConnectionAborted | K::ConnectionReset | K::ConnectionRefused | K::Interrupted)
+}

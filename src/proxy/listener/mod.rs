@@ -1,0 +1,19 @@
+//! 1. Client to bytes.
+//!
+//! One accept loop hands each connection to the traffic thread with the fewest open streams; that thread detects the
+//! protocol and gives the stream to hyper, under a watchdog. Bounds: connections in the process, streams per HTTP/2
+//! connection, header count and size, and a time limit on everything a client may be slow with.
+
+mod accept;
+mod conn;
+mod downstream;
+mod sniff;
+mod stream;
+mod supervised;
+mod worker;
+
+pub use accept::{Accept, AcceptFuture, Accepted, accept_loop};
+pub use downstream::{Downstream, Expired, OpenRequest, Protocol};
+pub use supervised::StreamProgress;
+pub(crate) use supervised::STREAM;
+pub use worker::{Lane, lane, run_worker};

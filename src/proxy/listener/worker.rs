@@ -1,0 +1,87 @@
+//! One traffic thread: takes connections from its lane, runs them, and does its housekeeping.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::accept::Accepted;
+use super::conn::serve;
+use crate::proxy::context::Worker;
+use crate::types::clock;
+
+/// Connections that may wait for a thread to pick them up; the accept loop waits beyond that.
+const WAITING: usize = 1024;
+/// How often a thread looks after its log buffer.
+const TICK: Duration = Duration::from_millis(100);
+/// Every how many ticks idle upstream connections are swept.
+const SWEEP: u32 = 10;
+
+/// The accept loop's end of one traffic thread.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    sender: mpsc::Sender<Accepted>,
+    load: Arc<Load>,
+}
+
+/// How busy a thread is.
+#[derive(Debug, Default)]
+pub struct Load {
+    pub streams: AtomicUsize,
+    pub connections: AtomicUsize,
+}
+
+impl Lane {
+    pub(super) fn load(&self) -> (usize, usize) {
+        (self.load.streams.load(Ordering::Relaxed), self.load.connections.load(Ordering::Relaxed))
+    }
+
+    pub(super) async fn send(&self, accepted: Accepted) {
+        // Counted here, so that a burst of connections spreads before the threads have looked at it.
+        self.load.connections.fetch_add(1, Ordering::Relaxed);
+        if self.sender.send(accepted).await.is_err() {
+            self.load.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A lane, its receiving end, and the load both sides share.
+pub fn lane() -> (Lane, mpsc::Receiver<Accepted>, Arc<Load>) {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let load = Arc::new(Load::default());
+    (Lane { sender, load: Arc::clone(&load) }, receiver, load)
+}
+
+/// Runs until the lane is closed and every connection of this thread has ended.
+pub async fn run_worker(worker: Arc<Worker>, mut lane: mpsc::Receiver<Accepted>) {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut count = 0u32;
+    let mut open = true;
+    while open || !worker.tracker.is_empty() {
+        tokio::select! {
+            accepted = lane.recv(), if open => match accepted {
+                Some(accepted) => worker.tracker.spawn_light(serve(Arc::clone(&worker), accepted)),
+                None => open = false,
+            },
+            _ = ticks.tick() => {
+                count = count.wrapping_add(1);
+                worker.access.flush_if_due(clock::now());
+                if count.is_multiple_of(SWEEP) {
+                    sweep(&worker);
+                }
+            }
+        }
+    }
+    worker.access.flush();
+}
+
+fn sweep(worker: &Worker) {
+    for service in &worker.shared.view.load().services {
+        for endpoint in &service.endpoints {
+            endpoint.pool.sweep(worker.index);
+        }
+    }
+}

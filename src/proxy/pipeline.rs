@@ -1,0 +1,161 @@
+//! One request through the stages, a line each: head, keys, permit, body, service, attempts, relay.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+
+use super::context::Worker;
+use super::dispatch::{self, Answer, Job};
+use super::error::{Failure, Refusal, Shed};
+use super::listener::{Downstream, Protocol};
+use super::relay::{OutBody, Ticket, respond, synth};
+use super::request::body::{self, BodyLimits};
+use super::request::id::RequestId;
+use super::request::peek::{Peek, peek};
+use super::request::route::{BodyKind, Route};
+use super::request::splice::{Segments, without_owned};
+use super::request::head;
+use crate::types::clock;
+
+/// Bodies larger than this are scanned off the traffic thread, bytes.
+const SCAN_INLINE: usize = 256 * 1024;
+/// What a refused client may still send before the connection is closed on it.
+const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(30));
+
+/// What a request turned out to be.
+enum Reply {
+    Relay(Answer),
+    /// Answered by the router itself.
+    Own(Bytes),
+}
+
+/// Serves one request. Never fails: every failure becomes an answer. Dropping the future cancels everything.
+pub async fn handle<B>(
+    worker: Arc<Worker>,
+    down: Arc<Downstream>,
+    protocol: Protocol,
+    request: Request<B>,
+) -> Response<OutBody>
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    let (parts, mut body) = request.into_parts();
+    let id = RequestId::of(&parts.headers);
+    let mut ticket = Ticket::new(worker, &down, protocol, parts.method.clone(), id);
+    let reply = unless_forced(&down, serve(&mut ticket, &parts, &mut body)).await;
+    match reply {
+        Ok(Reply::Relay(answer)) => respond(answer, ticket),
+        Ok(Reply::Own(json)) => synth::own(json, ticket),
+        Err(failure) => {
+            let waits = parts.headers.contains_key(http::header::EXPECT);
+            if protocol == Protocol::H1 && !waits && !body.is_end_stream() {
+                ticket.worker.tracker.spawn_light(body::discard(body, DISCARD.0, DISCARD.1));
+            }
+            synth::failure(&failure, ticket)
+        }
+    }
+}
+
+/// Ends `future` when the shutdown grace is over; the task is woken for that by its supervisor.
+async fn unless_forced<T>(
+    down: &Downstream,
+    future: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut future = std::pin::pin!(future);
+    poll_fn(|cx| {
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() && down.is_forced() { Poll::Ready(Err(Failure::Forced)) } else { polled }
+    })
+    .await
+}
+
+async fn serve<B>(ticket: &mut Ticket, parts: &Parts, body: &mut B) -> Result<Reply, Failure>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let worker = Arc::clone(&ticket.worker);
+    let shared = &worker.shared;
+    let limits = &shared.config.limits;
+    ticket.route = Route::find(parts.uri.path());
+    let head = head::check(parts, limits).map_err(Failure::Refused)?;
+    if head.route == Route::Health {
+        return Ok(Reply::Own(synth::HEALTHY));
+    }
+    if let Some(keys) = &shared.keys {
+        keys.check_headers(&parts.headers).map_err(Failure::Unauthorized)?;
+    }
+    ticket.in_flight = Some(shared.in_flight.take(1).ok_or(Failure::Shed(Shed::InFlight))?);
+    let deadline = shared.timeouts.total.map(|limit| ticket.started + limit);
+
+    if head.route.body() == BodyKind::None {
+        let services = shared.view.load_full();
+        if services.services.len() != 1 {
+            return Ok(Reply::Own(synth::models(&services)));
+        }
+        return attempt(ticket, Job { parts, body: None, service: 0, deadline }).await;
+    }
+    // A client that waits for `100 Continue` is told at once when there is no point in sending.
+    if head.expects_continue {
+        can_serve(&shared.view.load())?;
+    }
+    let bounds =
+        BodyLimits { max: limits.body, budget: &shared.buffered, progress: shared.timeouts.body_progress };
+    let (bytes, permit) = body::read(body, &bounds).await?;
+    ticket.buffered = Some(permit);
+    ticket.bytes_in = bytes.len() as u64;
+    let segments = match head.route.body() {
+        BodyKind::Json => {
+            let seen = scan(&bytes).await?;
+            ticket.model = seen.model.clone();
+            ticket.stream = seen.stream;
+            without_owned(&bytes, &seen)
+        }
+        BodyKind::Multipart | BodyKind::None => Segments::from(bytes),
+    };
+    let service = {
+        let snapshot = shared.view.load();
+        let found = snapshot.service_for(ticket.model.as_deref());
+        let missing = || Failure::ModelNotFound { model: ticket.model.as_deref().map(str::to_owned) };
+        Arc::clone(found.ok_or_else(missing)?)
+    };
+    let index = service.index;
+    ticket.service = Some(service);
+    attempt(ticket, Job { parts, body: Some(&segments), service: index, deadline }).await
+}
+
+async fn attempt(ticket: &mut Ticket, job: Job<'_>) -> Result<Reply, Failure> {
+    if ticket.service.is_none() {
+        ticket.service = ticket.worker.shared.view.load().services.get(job.service).map(Arc::clone);
+    }
+    dispatch::run(ticket, &job).await.map(Reply::Relay)
+}
+
+fn can_serve(snapshot: &crate::registry::Snapshot) -> Result<(), Failure> {
+    if snapshot.has_selectable() {
+        return Ok(());
+    }
+    let service = snapshot.services.first();
+    Err(Failure::NoEndpoint {
+        service: service.map(|s| s.config.name.clone()).unwrap_or_default(),
+        registered: service.is_some_and(|s| !s.endpoints.is_empty()),
+    })
+}
+
+/// One pass over the body; a large one does not hold up the other requests of this thread.
+async fn scan(bytes: &Bytes) -> Result<Peek, Failure> {
+    let result = if bytes.len() <= SCAN_INLINE {
+        peek(bytes)
+    } else {
+        let bytes = bytes.clone();
+        tokio::task::spawn_blocking(move || peek(&bytes))
+            .await
+            .map_err(|_| Failure::Internal("scanning the request body failed"))?
+    };
+    result.map_err(|error| Failure::Refused(Refusal::from(error)))
+}

@@ -1,0 +1,65 @@
+//! The body type of every response.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::stream::{Aborted, Relay};
+use super::ticket::Ticket;
+
+/// A response body that owns its request's [`Ticket`].
+#[derive(Debug)]
+pub struct OutBody {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Complete bytes, ours or an engine's.
+    Full(Option<Bytes>, Box<Ticket>),
+    Relay(Box<Relay>),
+}
+
+impl OutBody {
+    pub fn full(bytes: Bytes, ticket: Box<Ticket>) -> Self {
+        Self { kind: Kind::Full(Some(bytes).filter(|b| !b.is_empty()), ticket) }
+    }
+
+    pub fn relay(relay: Box<Relay>) -> Self {
+        Self { kind: Kind::Relay(relay) }
+    }
+}
+
+impl Body for OutBody {
+    type Data = Bytes;
+    type Error = Aborted;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut self.get_mut().kind {
+            Kind::Full(bytes, ticket) => Poll::Ready(bytes.take().map(|b| {
+                ticket.bytes_out += b.len() as u64;
+                Ok(Frame::data(b))
+            })),
+            Kind::Relay(relay) => relay.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Full(bytes, _) => bytes.is_none(),
+            Kind::Relay(relay) => relay.is_end(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Full(bytes, _) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Kind::Relay(relay) => relay.remaining().map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}

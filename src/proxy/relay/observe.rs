@@ -1,0 +1,369 @@
+//! Looks at answers as they pass: counts events, reads the engine's usage, notices an in-stream `error` event or an
+//! aborted generation (I7). It never holds bytes back and never changes them.
+//!
+//! Cheap by design: a frame is searched for three short needles; only a line that has one is parsed. A line that spans
+//! frames is collected up to [`MAX_LINE`]; beyond that the line goes uninspected and the relay goes on (B23).
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// Longest event line that is inspected, bytes.
+const MAX_LINE: usize = 64 * 1024;
+/// How much of the end of a JSON answer is kept to find its usage in.
+const JSON_TAIL: usize = 4 * 1024;
+
+static DATA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("data:"));
+static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"usage\""));
+static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"error\""));
+static ABORT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"abort\""));
+
+/// What an otherwise well-framed answer said about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamFault {
+    /// A top-level `error` in an event.
+    Error,
+    /// `finish_reason: "abort"`: the engine gave the generation up (vLLM on SIGTERM).
+    Abort,
+}
+
+/// Token counts as the engine states them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    pub prompt: u64,
+    pub completion: u64,
+}
+
+/// One answer's observer.
+#[derive(Debug)]
+pub struct Observer {
+    kind: Kind,
+    /// Start of a line that has not ended (SSE), or the end of what was seen (JSON).
+    carry: Vec<u8>,
+    /// The current line is longer than [`MAX_LINE`].
+    skipping: bool,
+    /// Last bytes seen, to know whether a stream stands between two events.
+    tail: [u8; 3],
+    pub usage: Option<Usage>,
+    pub fault: Option<StreamFault>,
+    /// Usage that was there and could not be read.
+    pub unreadable: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Events,
+    Json,
+    /// Encoded or of another type: nothing to see.
+    Opaque,
+}
+
+impl Observer {
+    /// `content_type` as sent by the engine; `encoded`: with a content encoding other than identity.
+    pub fn new(content_type: Option<&[u8]>, encoded: bool) -> Self {
+        let is = |kind: &str| {
+            content_type.is_some_and(|t| t.len() >= kind.len() && t[..kind.len()].eq_ignore_ascii_case(kind.as_bytes()))
+        };
+        let kind = match () {
+            () if encoded => Kind::Opaque,
+            () if is("text/event-stream") => Kind::Events,
+            () if is("application/json") => Kind::Json,
+            () => Kind::Opaque,
+        };
+        Self { kind, carry: Vec::new(), skipping: false, tail: *b"\n\n\n", usage: None, fault: None, unreadable: 0 }
+    }
+
+    pub fn is_events(&self) -> bool {
+        self.kind == Kind::Events
+    }
+
+    /// The stream stands inside an event: bytes of it went out, its blank line did not.
+    pub fn mid_event(&self) -> bool {
+        !(self.tail.ends_with(b"\n\n") || self.tail.ends_with(b"\n\r\n") || self.tail.ends_with(b"\r\r"))
+    }
+
+    /// Looks at the next payload bytes, `last` when none follow. Returns how many data events begin in them.
+    pub fn see(&mut self, bytes: &[u8], last: bool) -> u64 {
+        match self.kind {
+            Kind::Opaque => 0,
+            Kind::Json => {
+                self.see_json(bytes, last);
+                0
+            }
+            Kind::Events => {
+                let events = self.count_events(bytes);
+                self.see_events(bytes);
+                self.remember_tail(bytes);
+                events
+            }
+        }
+    }
+
+    fn remember_tail(&mut self, bytes: &[u8]) {
+        for &b in &bytes[bytes.len().saturating_sub(3)..] {
+            self.tail = [self.tail[1], self.tail[2], b];
+        }
+    }
+
+    fn count_events(&self, bytes: &[u8]) -> u64 {
+        let before = self.tail[2];
+        DATA.find_iter(bytes)
+            .filter(|&at| {
+                let previous = if at == 0 { before } else { bytes[at - 1] };
+                previous == b'\n' || previous == b'\r'
+            })
+            .count() as u64
+    }
+
+    fn see_events(&mut self, bytes: &[u8]) {
+        // The common case: whole lines, nothing of interest in them.
+        let whole = self.carry.is_empty() && !self.skipping && bytes.last() == Some(&b'\n');
+        if whole && !interesting(bytes) {
+            return;
+        }
+        let mut rest = bytes;
+        while let Some(end) = memchr::memchr2(b'\n', b'\r', rest) {
+            let (line, after) = (&rest[..end], &rest[end + 1..]);
+            if self.skipping {
+                self.skipping = false;
+            } else if self.carry.is_empty() {
+                self.see_line(line);
+            } else if self.carry.len() + line.len() <= MAX_LINE {
+                self.carry.extend_from_slice(line);
+                let whole = std::mem::take(&mut self.carry);
+                self.see_line(&whole);
+            }
+            self.carry.clear();
+            rest = after;
+        }
+        if self.carry.len() + rest.len() > MAX_LINE {
+            self.carry = Vec::new();
+            self.skipping = true;
+        } else if !self.skipping {
+            self.carry.extend_from_slice(rest);
+        }
+    }
+
+    fn see_line(&mut self, line: &[u8]) {
+        let Some(data) = line.strip_prefix(b"data:") else { return };
+        if !interesting(data) {
+            return;
+        }
+        let Ok(event) = serde_json::from_slice::<Event<'_>>(data) else {
+            self.unreadable += u32::from(USAGE.find(data).is_some());
+            return;
+        };
+        if event.error.is_some() {
+            self.fault = Some(StreamFault::Error);
+        } else if event.aborted() {
+            self.fault.get_or_insert(StreamFault::Abort);
+        }
+        // An event of the Responses API and of the Messages API nests it once.
+        let nested = event.response.and_then(|r| r.usage).or_else(|| event.message.and_then(|m| m.usage));
+        if let Some(raw) = event.usage.or(nested) {
+            self.read_usage(raw.get());
+        }
+    }
+
+    fn see_json(&mut self, bytes: &[u8], last: bool) {
+        let joined;
+        let seen = if self.carry.is_empty() {
+            bytes
+        } else {
+            joined = [&self.carry, bytes].concat();
+            &joined
+        };
+        let usage = USAGE.find_iter(seen).last().map(|at| &seen[at + b"\"usage\"".len()..]);
+        let found = usage.and_then(after_colon).and_then(|value| {
+            serde_json::Deserializer::from_slice(value).into_iter::<&serde_json::value::RawValue>().next()?.ok()
+        });
+        let aborted = ABORT.find(seen).is_some_and(|at| {
+            seen[..at].trim_ascii_end().strip_suffix(b":").is_some_and(|k| k.trim_ascii_end().ends_with(b"\"finish_reason\""))
+        });
+        let keep = if last { Vec::new() } else { seen[seen.len().saturating_sub(JSON_TAIL)..].to_vec() };
+        if let Some(raw) = found {
+            self.read_usage(raw.get());
+        }
+        if aborted {
+            self.fault.get_or_insert(StreamFault::Abort);
+        }
+        self.carry = keep;
+    }
+
+    fn read_usage(&mut self, raw: &str) {
+        if raw == "null" {
+            return;
+        }
+        match serde_json::from_str::<RawUsage>(raw) {
+            Ok(RawUsage { prompt: Some(prompt), completion }) => {
+                self.usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
+            }
+            // The Messages API sends the output count alone at the end.
+            Ok(RawUsage { prompt: None, completion: Some(completion) }) => {
+                let prompt = self.usage.map_or(0, |u| u.prompt);
+                self.usage = Some(Usage { prompt, completion });
+            }
+            _ => self.unreadable += 1,
+        }
+    }
+}
+
+fn interesting(bytes: &[u8]) -> bool {
+    USAGE.find(bytes).is_some() || ERROR.find(bytes).is_some() || ABORT.find(bytes).is_some()
+}
+
+fn after_colon(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    error: Option<IgnoredAny>,
+    #[serde(borrow)]
+    usage: Option<&'a serde_json::value::RawValue>,
+    #[serde(borrow, default, deserialize_with = "lenient")]
+    choices: Vec<Choice<'a>>,
+    #[serde(borrow)]
+    meta_info: Option<MetaInfo<'a>>,
+    #[serde(borrow)]
+    response: Option<Nested<'a>>,
+    #[serde(borrow)]
+    message: Option<Nested<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Nested<'a> {
+    #[serde(borrow)]
+    usage: Option<&'a serde_json::value::RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+/// SGLang's `/generate`.
+#[derive(Deserialize)]
+struct MetaInfo<'a> {
+    #[serde(borrow)]
+    finish_reason: Option<Reason<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Reason<'a> {
+    #[serde(borrow)]
+    r#type: Option<Cow<'a, str>>,
+}
+
+impl Event<'_> {
+    fn aborted(&self) -> bool {
+        let by_choice = self.choices.iter().any(|c| c.finish_reason.as_deref() == Some("abort"));
+        let reason = self.meta_info.as_ref().and_then(|m| m.finish_reason.as_ref());
+        by_choice || reason.is_some_and(|r| r.r#type.as_deref() == Some("abort"))
+    }
+}
+
+/// `choices: null` is an empty list.
+fn lenient<'de: 'a, 'a, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<Choice<'a>>, D::Error> {
+    Ok(Option::<Vec<Choice<'a>>>::deserialize(d)?.unwrap_or_default())
+}
+
+#[derive(Deserialize)]
+struct RawUsage {
+    #[serde(alias = "prompt_tokens", alias = "input_tokens")]
+    prompt: Option<u64>,
+    #[serde(alias = "completion_tokens", alias = "output_tokens")]
+    completion: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events() -> Observer {
+        Observer::new(Some(b"text/event-stream; charset=utf-8"), false)
+    }
+
+    const USAGE_EVENT: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n";
+
+    #[test]
+    fn usage_is_read_once_however_the_stream_is_split() {
+        let text = format!("data: {{\"choices\":[{{\"delta\":{{}}}}]}}\n\n{USAGE_EVENT}data: [DONE]\n\n");
+        for step in 1..text.len() {
+            let mut seen = events();
+            let count: u64 = text.as_bytes().chunks(step).map(|part| seen.see(part)).sum(, false);
+            assert_eq!(seen.usage, Some(Usage { prompt: 9, completion: 3 }), "split every {step}");
+            assert!(step < 5 || count <= 3);
+            assert!(!seen.mid_event());
+        }
+    }
+
+    #[test]
+    fn an_error_event_is_seen_and_its_text_inside_content_is_not() {
+        let mut seen = events();
+        seen.see(b"data: {\"choices\":[{\"delta\":{\"content\":\"\\\"error\\\": \\\"abort\\\"\"}}]}\n\n", false);
+        assert_eq!(seen.fault, None);
+        seen.see(b"data: {\"error\":{\"message\":\"x\",\"code\":500}}\n\ndata: [DONE]\n\n", false);
+        assert_eq!(seen.fault, Some(StreamFault::Error));
+    }
+
+    #[test]
+    fn a_null_error_is_none() {
+        let mut seen = events();
+        seen.see(b"data: {\"error\":null,\"choices\":null}\n\n", false);
+        assert_eq!(seen.fault, None);
+    }
+
+    #[test]
+    fn an_aborted_generation_is_a_fault_in_both_dialects() {
+        for line in [
+            &b"data: {\"choices\":[{\"finish_reason\":\"abort\"}]}\n\n"[..],
+            b"data: {\"text\":\"\",\"meta_info\":{\"finish_reason\":{\"type\":\"abort\"}}}\n\n",
+        ] {
+            let mut seen = events();
+            seen.see(line, false);
+            assert_eq!(seen.fault, Some(StreamFault::Abort));
+        }
+    }
+
+    #[test]
+    fn hostile_usage_is_counted_and_harmless() {
+        for usage in ["\"oops\"", "{\"prompt_tokens\":\"1024\"}", "1e30", "{\"prompt_tokens\":-4}", "[]", "{}"] {
+            let mut seen = events();
+            seen.see(format!("data: {{\"usage\":{usage}}}\n\n").as_bytes(), false);
+            assert_eq!((seen.usage, seen.unreadable), (None, 1), "{usage}");
+            let mut seen = Observer::new(Some(b"application/json"), false);
+            seen.see(format!("{{\"usage\":{usage}}}").as_bytes(), false);
+            assert_eq!((seen.usage, seen.unreadable), (None, 1), "{usage}");
+        }
+    }
+
+    #[test]
+    fn a_huge_line_is_skipped_and_the_next_one_is_seen() {
+        let mut seen = events();
+        seen.see(b"data: \"", false);
+        for _ in 0..64 {
+            seen.see(&[b'x'; 16 * 1024], false);
+            assert!(seen.carry.len() <= MAX_LINE);
+        }
+        seen.see(b"\"\n\n", false);
+        seen.see(USAGE_EVENT.as_bytes(), false);
+        assert!(seen.usage.is_some());
+    }
+
+    #[test]
+    fn json_usage_is_found_across_frames() {
+        let text = "{\"id\":\"x\",\"usage\": {\"prompt_tokens\":7,\"completion_tokens\":2},\"kv\":null}";
+        for step in 1..text.len() {
+            let mut seen = Observer::new(Some(b"application/json"), false);
+            for part in text.as_bytes().chunks(step) {
+                seen.see(part, false);
+            }
+            assert_eq!(seen.usage, Some(Usage { prompt: 7, completion: 2 }), "split every {step}");
+        }
+    }
+}

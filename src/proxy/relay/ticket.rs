@@ -1,0 +1,150 @@
+//! One request's ticket: what is known of it, what it holds, and how it ended. Dropping it releases everything and
+//! records exactly one outcome (I7), in the metrics and as one access line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+use super::leg::Leg;
+use super::observe::Usage;
+use crate::metrics::Observed;
+use crate::proxy::admission::Permit;
+use crate::proxy::context::Worker;
+use crate::proxy::listener::{Downstream, OpenRequest, Protocol};
+use crate::proxy::request::{RequestId, Route};
+use crate::proxy::rescue::Rescue;
+use crate::registry::{Endpoint, Service};
+use crate::telemetry::AccessRecord;
+use crate::types::clock::{self, Instant};
+use crate::types::outcome::Outcome;
+
+/// Exists from the moment a request head is complete until its response body ends.
+#[derive(Debug)]
+pub struct Ticket {
+    pub worker: Arc<Worker>,
+    open: OpenRequest,
+    pub id: RequestId,
+    pub protocol: Protocol,
+    pub method: Method,
+    /// `None`: no such route.
+    pub route: Option<Route>,
+    pub started: Instant,
+    pub model: Option<Box<str>>,
+    pub stream: bool,
+    pub service: Option<Arc<Service>>,
+    /// The engine of the last attempt.
+    pub endpoint: Option<Arc<Endpoint>>,
+    pub attempts: u32,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub events: u64,
+    pub usage: Option<Usage>,
+    pub first_byte: Option<Duration>,
+    pub status: Option<StatusCode>,
+    pub error: Option<&'static str>,
+    outcome: Option<Outcome>,
+    pub in_flight: Option<Permit>,
+    pub buffered: Option<Permit>,
+}
+
+impl Ticket {
+    pub fn new(worker: Arc<Worker>, down: &Arc<Downstream>, protocol: Protocol, method: Method, id: RequestId) -> Box<Self> {
+        worker.shared.metrics.router.in_flight.inc();
+        Box::new(Self {
+            worker,
+            open: OpenRequest::new(down),
+            id,
+            protocol,
+            method,
+            route: None,
+            started: clock::now(),
+            model: None,
+            stream: false,
+            service: None,
+            endpoint: None,
+            attempts: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            events: 0,
+            usage: None,
+            first_byte: None,
+            status: None,
+            error: None,
+            outcome: None,
+            in_flight: None,
+            buffered: None,
+        })
+    }
+
+    pub fn down(&self) -> &Arc<Downstream> {
+        &self.open.0
+    }
+
+    /// The first cause counts: a stream that failed and is then given up by the client failed.
+    pub fn end(&mut self, outcome: Outcome) {
+        self.outcome.get_or_insert(outcome);
+    }
+
+    /// Ends with a failure of the table.
+    pub fn rescued(&mut self, rescue: &Rescue) {
+        self.error.get_or_insert(rescue.code);
+        self.end(rescue.outcome);
+        self.worker.shared.metrics.router.error(rescue.code);
+    }
+
+    /// An attempt begins on `leg`'s engine.
+    pub fn attempt(&mut self, leg: &Leg) {
+        self.attempts += 1;
+        self.endpoint = Some(Arc::clone(leg.endpoint()));
+    }
+
+    fn record(&mut self) {
+        let shared = &self.worker.shared;
+        let outcome = self.outcome.unwrap_or(Outcome::ClientCancelled);
+        if outcome == Outcome::Forced {
+            shared.metrics.router.forced_requests.inc();
+        }
+        if outcome == Outcome::ClientCancelled && self.error.is_none() {
+            self.error = Some(if self.down().is_stalled() { "client_stalled" } else { "client_left" });
+        }
+        let duration = clock::now().saturating_duration_since(self.started);
+        let metrics = self.service.as_ref().and_then(|s| shared.services.get(s.index)).unwrap_or(&shared.no_service);
+        metrics.ended(Observed {
+            route: Route::index(self.route),
+            outcome,
+            duration,
+            first_byte: self.first_byte,
+        });
+        if let Some(usage) = self.usage {
+            metrics.tokens(usage.prompt, usage.completion);
+        }
+        self.worker.access.record(&AccessRecord {
+            request_id: self.id.as_str(),
+            peer: self.down().peer.ip(),
+            protocol: self.protocol.as_str(),
+            method: self.method.as_str(),
+            route: Route::label(self.route),
+            model: self.model.as_deref(),
+            service: self.service.as_ref().map_or("", |s| &s.config.name),
+            endpoint: self.endpoint.as_ref().map(|e| e.url.as_str()),
+            stream: self.stream,
+            status: self.status.map_or(0, |s| s.as_u16()),
+            outcome,
+            error: self.error,
+            attempts: self.attempts,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            events: self.events,
+            ttfb_us: self.first_byte.map(|d| d.as_micros() as u64),
+            duration_us: duration.as_micros() as u64,
+        });
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.record();
+        self.worker.shared.metrics.router.in_flight.dec();
+    }
+}
