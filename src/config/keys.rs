@@ -32,7 +32,7 @@ impl Key {
 }
 
 /// What all our environment variables start with.
-pub const PREFIX: &str = "TANDEM_";
+pub(super) const PREFIX: &str = "TANDEM_";
 
 /// Variables with the prefix that are no keys: read by the command line itself.
 pub const OTHER_VARIABLES: &[&str] = &["TANDEM_CONFIG"];

@@ -28,7 +28,7 @@ const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
 ///
 /// # Errors
 /// On anything else, and above 365 days.
-pub fn duration(text: &str) -> Result<Duration, Wrong> {
+pub(super) fn duration(text: &str) -> Result<Duration, Wrong> {
     let wrong = |message: &str| Wrong::new(message, DURATION);
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -66,7 +66,7 @@ pub fn duration(text: &str) -> Result<Duration, Wrong> {
 ///
 /// # Errors
 /// As [`duration`].
-pub fn limit(text: &str) -> Result<Option<Duration>, Wrong> {
+pub(super) fn limit(text: &str) -> Result<Option<Duration>, Wrong> {
     duration(text).map(|d| if d.is_zero() { None } else { Some(d) })
 }
 
@@ -84,7 +84,7 @@ pub fn show_duration(duration: Duration) -> String {
 ///
 /// # Errors
 /// On other units (decimal ones are ambiguous), decimals, and sizes above 2^64.
-pub fn size(text: &str) -> Result<u64, Wrong> {
+pub(super) fn size(text: &str) -> Result<u64, Wrong> {
     let (number, unit, after) = number_and_unit(text).ok_or_else(|| Wrong::new("not a size", SIZE))?;
     let shift = match unit {
         "" => 0,
@@ -113,7 +113,7 @@ pub fn show_size(bytes: u64) -> String {
 ///
 /// # Errors
 /// Outside 0 to 1, and on anything that is not a plain decimal number.
-pub fn share(text: &str) -> Result<f64, Wrong> {
+pub(super) fn share(text: &str) -> Result<f64, Wrong> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let value = plain.then(|| number.parse::<f64>().ok()).flatten();
@@ -125,7 +125,7 @@ pub fn share(text: &str) -> Result<f64, Wrong> {
 }
 
 /// Writes a share as a percentage that [`share`] reads back exactly, else as a plain number.
-pub fn show_share(share: f64) -> String {
+pub(super) fn show_share(share: f64) -> String {
     (0..12)
         .map(|digits| format!("{:.digits$}%", share * 100.0))
         .find(|text| self::share(text).is_ok_and(|back| back.to_bits() == share.to_bits()))
