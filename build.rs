@@ -5,7 +5,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-env-changed=TANDEM_BUILD_REVISION");
+    println!("cargo::rerun-if-env-changed=BUILD_REVISION");
     fact("TANDEM_BUILD_REVISION", revision());
     fact("TANDEM_BUILD_RUSTC", first_line(Command::new(variable("RUSTC")).arg("--version")));
     fact("TANDEM_BUILD_TARGET", Some(variable("TARGET")));
@@ -20,7 +20,7 @@ fn fact(name: &str, value: Option<String>) {
 /// Given from outside (image builds have no `.git`), else asked of git; only for optimised builds, because following
 /// git's state would rebuild the whole package after every commit.
 fn revision() -> Option<String> {
-    if let Ok(given) = std::env::var("TANDEM_BUILD_REVISION") {
+    if let Ok(given) = std::env::var("BUILD_REVISION") {
         return Some(given);
     }
     if variable("PROFILE") != "release" {

@@ -23,10 +23,10 @@ impl From<Exit> for ExitCode {
 
 /// Every mistake on a line of its own, then how many, on standard error.
 pub(super) fn report(problems: &[Problem]) -> Exit {
-    let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
     let plural = if problems.len() == 1 { "" } else { "s" };
-    text.push_str(&format!("{} mistake{plural} in the configuration\n", problems.len()));
-    let _ = std::io::stderr().lock().write_all(text.as_bytes()); // nowhere left to report to
+    let mut lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    lines.push(format!("{} mistake{plural} in the configuration\n", problems.len()));
+    let _ = std::io::stderr().lock().write_all(lines.join("\n").as_bytes()); // nowhere left to report to
     Exit::Usage
 }
 

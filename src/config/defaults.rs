@@ -22,7 +22,7 @@ impl RouterConfig {
             api_keys_file: None,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
-            shutdown: Shutdown { delay: Duration::from_secs(5), grace: Duration::from_secs(600) },
+            shutdown: Shutdown { delay: Duration::from_secs(5), grace: Duration::from_mins(10) },
             access_log: AccessLog { sink: LogSink::Stdout, format: LogFormat::Json, sample: 1.0 },
             log: Log { level: "info".to_owned(), format: LogFormat::Text },
             services: Vec::new(),

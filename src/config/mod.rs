@@ -36,4 +36,4 @@ pub use print::{Document, document, print};
 pub use problem::{Place, Problem};
 pub use router::*;
 pub use source::{File, FlagValue, Flags, Source};
-pub use units::{Wrong, show_duration, show_size};
+pub use units::Wrong;

@@ -93,8 +93,12 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Node, Problem> {
 }
 
 fn syntax_problem(path: Arc<str>, error: &serde_saphyr::Error) -> Problem {
-    let text = error.to_string();
+    let text = match error {
+        serde_saphyr::Error::MultipleDocuments { .. } => "more than one document".to_owned(),
+        other => other.to_string(),
+    };
     let message = text.lines().next().unwrap_or_default();
+    let message = message.split(" at line ").next().unwrap_or_default(); // the place says it
     let at = match error.location() {
         Some(at) => Place::File { path, line: at.line(), column: at.column() },
         None => Place::Document(path),
@@ -262,6 +266,12 @@ mod tests {
         for empty in ["", "\n", "# only a comment\n", "---\n"] {
             assert_eq!(parse("f", empty).map(|n| n.value), Ok(Value::Map(Vec::new())), "{empty:?}");
         }
+    }
+
+    #[test]
+    fn a_second_document_is_refused() {
+        let problem = parse("f", "a: 1\n---\nb: 2\n").err().map(|p| p.to_string());
+        assert_eq!(problem.as_deref(), Some("f:3:1: not valid YAML: more than one document"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Every key is written, defaults too, so that what is printed answers "what does it run with". Nothing is secret:
 //! the configuration holds paths of secrets, never their content.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -148,7 +149,7 @@ fn service(s: &Service) -> Document {
     ])
 }
 
-fn text(value: impl ToString) -> Document {
+fn text(value: impl Display) -> Document {
     Document::Text(value.to_string())
 }
 

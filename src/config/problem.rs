@@ -26,10 +26,9 @@ pub enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Document(path) => f.write_str(path),
             Self::File { path, line, column } => write!(f, "{path}:{line}:{column}"),
-            Self::Variable(name) => f.write_str(name),
-            Self::Flag(name) => f.write_str(name),
+            Self::Document(path) => f.write_str(path),
+            Self::Variable(name) | Self::Flag(name) => f.write_str(name),
             Self::Nowhere => f.write_str("configuration"),
         }
     }
@@ -43,8 +42,8 @@ pub struct Problem {
     pub key: String,
     pub message: String,
     /// The offending value as written, shortened, user information of URLs blanked.
-    pub got: Option<String>,
-    pub allowed: Option<String>,
+    pub got: Option<Box<str>>,
+    pub allowed: Option<Box<str>>,
 }
 
 impl Problem {
@@ -54,12 +53,12 @@ impl Problem {
 
     #[must_use]
     pub fn got(mut self, value: &str) -> Self {
-        self.got = Some(presentable(value));
+        self.got = Some(presentable(value).into());
         self
     }
 
     #[must_use]
-    pub fn allowed(mut self, allowed: impl Into<String>) -> Self {
+    pub fn allowed(mut self, allowed: impl Into<Box<str>>) -> Self {
         self.allowed = Some(allowed.into());
         self
     }

@@ -101,7 +101,8 @@ impl Reader {
         }
     }
 
-    /// A list of names; each entry one value.
+    /// A list of names; each entry one value. Bad ones are empty: the list keeps its positions, and is not taken for one
+    /// that names nothing.
     pub(super) fn names(
         &mut self,
         section: &Section<'_>,
@@ -112,6 +113,7 @@ impl Reader {
         let path = section.path(name);
         if !matches!(node.value, Value::List(_) | Value::Null) {
             self.problem(node, &path, "must be a list");
+            return vec![String::new()];
         }
         let mut names = Vec::new();
         for (i, item) in node.items().iter().enumerate() {
@@ -127,9 +129,10 @@ impl Reader {
 
     /// A key that must be there.
     pub(super) fn require(&mut self, section: &Section<'_>, name: &str) {
+        // What is no mapping was reported as that.
+        let Some(Node { place, value: Value::Map(_) }) = section.layers.last() else { return };
         if section.node(name).is_none() {
-            let at = section.layers.last().map_or(Place::Nowhere, |layer| layer.place.clone());
-            self.problems.push(Problem::new(at, section.path(name), "is required"));
+            self.problems.push(Problem::new(place.clone(), section.path(name), "is required"));
         }
     }
 

@@ -70,11 +70,11 @@ pub(super) fn limit(text: &str) -> Result<Option<Duration>, Wrong> {
     duration(text).map(|d| if d.is_zero() { None } else { Some(d) })
 }
 
-/// Writes a duration for [`duration`] to read. Below a millisecond it is cut off: no timer is finer than that.
-pub fn show_duration(duration: Duration) -> String {
+/// Writes a duration that reads back. Below a millisecond it is cut off: no timer is finer than that.
+pub(super) fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     let unit = [(3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
-    match unit.iter().find(|(factor, _)| ms % factor == 0) {
+    match unit.iter().find(|(factor, _)| ms.is_multiple_of(*factor)) {
         Some((factor, unit)) if ms > 0 => format!("{}{unit}", ms / factor),
         _ => "0".to_owned(),
     }
@@ -100,8 +100,8 @@ pub(super) fn size(text: &str) -> Result<u64, Wrong> {
     number.checked_mul(1 << shift).ok_or_else(|| Wrong::new("does not fit 64 bits", SIZE))
 }
 
-/// Writes a size for [`size`] to read.
-pub fn show_size(bytes: u64) -> String {
+/// Writes a size that reads back.
+pub(super) fn show_size(bytes: u64) -> String {
     let unit = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match unit.iter().find(|(shift, _)| bytes.trailing_zeros() >= *shift) {
         Some((shift, unit)) if bytes > 0 => format!("{}{unit}", bytes >> shift),

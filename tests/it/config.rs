@@ -37,7 +37,7 @@ fn root(path: &str) -> PathBuf {
 }
 
 fn text_of(path: &str) -> String {
-    std::fs::read_to_string(root(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+    std::fs::read_to_string(root(path)).map_err(|e| format!("{path}: {e}")).expect("readable")
 }
 
 fn written(directory: &tempfile::TempDir, text: &str) -> String {
@@ -49,7 +49,8 @@ fn written(directory: &tempfile::TempDir, text: &str) -> String {
 fn load(file: File) -> RouterConfig {
     let name = file.name.clone();
     config::load(&Source { file: Some(file), ..Source::default() })
-        .unwrap_or_else(|p| panic!("{name}: {p:?}"))
+        .map_err(|p| format!("{name}: {p:?}"))
+        .expect("a configuration")
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn router_yaml_writes_every_key_with_its_default() {
     let file: serde_json::Value = serde_saphyr::from_str(&text_of("config/router.yaml")).expect("YAML");
     for key in KEYS.iter().filter(|key| key.path != other_form) {
         let path = format!("/{}", key.path.replace("[]", ".0").replace('.', "/"));
-        let value = file.pointer(&path).unwrap_or_else(|| panic!("{} is missing", key.path));
+        let value = file.pointer(&path).ok_or(key.path).expect("every key");
         let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         if key.default != "required" {
             assert_eq!(shown, key.default, "{}", key.path);

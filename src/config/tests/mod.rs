@@ -180,6 +180,14 @@ fn where_a_request_goes_is_never_a_matter_of_order() {
 }
 
 #[test]
+fn one_slip_is_one_mistake() {
+    let found = mistakes(&two("models: m", "models: n"));
+    assert!(found.len() == 2 && found.iter().all(|p| p.ends_with("must be a list")), "{found:?}");
+    let found = mistakes(&ONE_SERVICE.replace("{url: http://h:1}", "http://h:1"));
+    assert!(found.len() == 1 && found[0].contains("must be a mapping"), "{found:?}");
+}
+
+#[test]
 fn names_and_endpoints_stand_once() {
     let same_name = two("models: [m]", "models: [n]").replace("name: b", "name: a");
     assert!(mistakes(&same_name)[0].contains("services[1].name: `a` is also the name of services[0]"));

@@ -44,7 +44,7 @@ prop_compose! {
         body in 1024u64..1 << 40, in_flight in 0usize..10_000_000,
         (idle, total) in (any_limit(), any_limit()), grace in 0u64..10_000_000,
     ) -> RouterConfig {
-        let mut c = RouterConfig { services, threads, ..RouterConfig::defaults() };
+        let mut c = RouterConfig { threads, services, ..RouterConfig::defaults() };
         c.listen.set_port(port);
         if v6 { c.listen.set_ip(std::net::Ipv6Addr::LOCALHOST.into()); }
         c.admin.token_file = token_file;
