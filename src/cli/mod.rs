@@ -1,1 +1,74 @@
-//! (being written)
+//! The command line: parse, hand over to a runner, map its result to an exit code.
+//!
+//! Values are read by `config`, not by the parser, so that a mistake in a flag reads like the same mistake in a file
+//! and all of them are reported together. Results go to standard output, everything else to standard error.
+
+mod check;
+mod exit;
+mod help;
+mod router;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::Exit;
+
+/// Router for LLM inference engines.
+#[derive(Debug, Parser)]
+#[command(name = "tandem", version = help::VERSION, long_version = help::LONG_VERSION)]
+#[command(after_help = help::TANDEM, after_long_help = help::TANDEM)]
+#[command(subcommand_required = true, arg_required_else_help = false, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Router(Box<router::Router>),
+    Check(check::Check),
+}
+
+/// Runs the process's own command line.
+pub fn main() -> ExitCode {
+    run(std::env::args_os(), std::env::vars_os().collect()).into()
+}
+
+/// Runs a command line; the first argument is the program's name.
+fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString, OsString)>) -> Exit {
+    match Cli::try_parse_from(arguments) {
+        Ok(Cli { command: Command::Router(router) }) => router.run(environment),
+        Ok(Cli { command: Command::Check(check) }) => check.run(environment),
+        Err(error) => {
+            // Help and version are "errors" too, for standard output and code 0. A closed pipe is the reader's choice.
+            let _ = error.print();
+            if error.use_stderr() { Exit::Usage } else { Exit::Ok }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_that_sets_a_key_names_one_of_the_table() {
+        let all = router::Router::every_flag();
+        assert!(all.values.len() > 10);
+        let command = Cli::command();
+        let router = command.find_subcommand("router").map(|c| c.get_arguments().collect::<Vec<_>>());
+        for value in &all.values {
+            assert!(crate::config::KEYS.iter().any(|key| key.path == value.key), "{}", value.key);
+            let known = router.iter().flatten().filter_map(|arg| arg.get_long());
+            assert!(known.into_iter().any(|long| format!("--{long}") == value.flag), "{}", value.flag);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Texts of `--help` and `--version` that are longer than a line.
+
+/// `-V`.
+pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TANDEM_BUILD_REVISION"), ")");
+
+/// `--version`.
+pub(super) const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nrevision: ",
+    env!("TANDEM_BUILD_REVISION"),
+    "\ncompiler: ",
+    env!("TANDEM_BUILD_RUSTC"),
+    "\ntarget:   ",
+    env!("TANDEM_BUILD_TARGET"),
+    "\nprofile:  ",
+    env!("TANDEM_BUILD_PROFILE"),
+);
+
+macro_rules! exit_codes {
+    () => {
+        "\
+Exit codes:
+  0  done
+  1  it was tried and failed
+  2  wrong command line or configuration; every mistake is on standard error
+  3  a server that the command needs cannot be reached"
+    };
+}
+
+pub(super) const TANDEM: &str = concat!(
+    "\
+Examples:
+  Route to two engines, without a file:
+    tandem router --worker http://10.0.0.7:8000 --worker http://10.0.0.8:8000
+  Check a configuration and see what it means:
+    tandem check router.yaml --print
+
+",
+    exit_codes!()
+);
+
+pub(super) const ROUTER: &str = concat!(
+    "\
+A flag wins over its TANDEM_* variable (TANDEM_LISTEN, TANDEM_TIMEOUTS_IDLE, …), a variable
+over the file, the file over the default. docs/configuration.md describes every key.
+
+Examples:
+  Two engines that serve one model; other models are answered with 404:
+    tandem router --worker http://10.0.0.7:8000 --worker http://10.0.0.8:8000 --model mistral-7b
+  From a file, listening elsewhere than it says:
+    tandem router --config /etc/tandem/router.yaml --listen 127.0.0.1:8080
+  The same by environment, as in a container:
+    TANDEM_CONFIG=/etc/tandem/router.yaml TANDEM_LISTEN=127.0.0.1:8080 tandem router
+  Try it:
+    curl http://127.0.0.1:8080/v1/models
+
+",
+    exit_codes!()
+);
+
+pub(super) const CHECK: &str = concat!(
+    "\
+TANDEM_* variables apply as they would to `tandem router`; --no-env leaves them out. Files
+that the configuration names (keys, tokens, secrets) are not opened: they need not exist here.
+
+Examples:
+  In a pipeline, as a gate:
+    tandem check router.yaml --no-env
+  What would it run with, defaults included? The output is a configuration itself:
+    tandem check router.yaml --print > effective.yaml
+  For programs:
+    tandem check router.yaml --output json | jq '.problems[].key'
+
+",
+    exit_codes!()
+);

@@ -1,0 +1,91 @@
+//! The defaults as typed values. `keys.rs` has them as text for people; a test holds the two together.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::router::{
+    AccessLog, Admin, Authorization, EngineKind, Limits, Log, LogFormat, LogSink, ModelMatch, Policy,
+    Retries, RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts, Upstream,
+};
+
+const fn every_address(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
+}
+
+impl RouterConfig {
+    /// Everything at its default. Serves nothing yet: `services` is empty, which `load` would refuse.
+    pub fn defaults() -> Self {
+        Self {
+            listen: every_address(8080),
+            threads: None,
+            admin: Admin { listen: every_address(9090), token_file: None },
+            api_keys_file: None,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            shutdown: Shutdown { delay: Duration::from_secs(5), grace: Duration::from_mins(10) },
+            access_log: AccessLog { sink: LogSink::Stdout, format: LogFormat::Json, sample: 1.0 },
+            log: Log { level: "info".to_owned(), format: LogFormat::Text },
+            services: Vec::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 64 << 20,
+            buffered_bytes: None,
+            headers: 100,
+            header_bytes: 64 << 10,
+            url: 8 << 10,
+            connections: None,
+            in_flight: 0,
+            h2_streams: 100,
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = |s| Some(Duration::from_secs(s));
+        Self {
+            header_read: seconds(10),
+            body_progress: seconds(30),
+            connect: seconds(1),
+            first_byte: seconds(600),
+            idle: seconds(120),
+            write_stall: seconds(30),
+            total: None,
+            downstream_idle: seconds(75),
+        }
+    }
+}
+
+impl Service {
+    /// A plain service with these endpoints that answers to any model, everything else at its default.
+    pub fn plain(name: &str, endpoints: Vec<StaticEndpoint>) -> Self {
+        Self {
+            name: name.to_owned(),
+            models: Vec::new(),
+            model_match: ModelMatch::Auto,
+            engine: EngineKind::Plain,
+            endpoints,
+            policy: Policy::LeastInFlight,
+            retries: Retries { max: 2, budget: 0.2, floor: 3 },
+            upstream: Upstream {
+                authorization: Authorization::Auto,
+                idle: Duration::from_secs(4),
+                cookies: false,
+            },
+        }
+    }
+
+    /// Whether it answers to models that no service lists: [`ModelMatch::Auto`] resolved.
+    pub fn takes_any_model(&self) -> bool {
+        match self.model_match {
+            ModelMatch::Any => true,
+            ModelMatch::Listed => false,
+            ModelMatch::Auto => self.models.is_empty(),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The effective configuration as a document that loads back to the same values.
+//!
+//! Every key is written, defaults too, so that what is printed answers "what does it run with". Nothing is secret:
+//! the configuration holds paths of secrets, never their content.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+
+use super::router::{Authorization, LogSink, RouterConfig, Service};
+use super::units::{show_duration, show_share, show_size};
+use super::words;
+
+/// Prints as YAML.
+pub fn print(config: &RouterConfig) -> String {
+    // Writing strings, numbers, lists and mappings with text keys into a string has no way to fail.
+    serde_saphyr::to_string(&document(config)).unwrap_or_default()
+}
+
+/// The same document for other formats: anything that implements `Serialize` keys in order.
+pub fn document(c: &RouterConfig) -> Document {
+    let mut map = vec![
+        ("listen", text(c.listen)),
+        ("threads", c.threads.map_or(auto(), count)),
+        (
+            "admin",
+            Document::Map(vec![
+                ("listen", text(c.admin.listen)),
+                ("token_file", path(c.admin.token_file.as_ref())),
+            ]),
+        ),
+        ("api_keys_file", path(c.api_keys_file.as_ref())),
+    ];
+    map.extend(sections(c));
+    map.push(("services", Document::List(c.services.iter().map(service).collect())));
+    Document::Map(map)
+}
+
+/// A document of scalars, lists and ordered mappings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Document {
+    Null,
+    Bool(bool),
+    Count(u64),
+    Text(String),
+    List(Vec<Document>),
+    Map(Vec<(&'static str, Document)>),
+}
+
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(value) => serializer.serialize_bool(*value),
+            Self::Count(value) => serializer.serialize_u64(*value),
+            Self::Text(value) => serializer.serialize_str(value),
+            Self::List(items) => serializer.collect_seq(items),
+            Self::Map(entries) => {
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    map.serialize_entry(key, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+fn sections(c: &RouterConfig) -> Vec<(&'static str, Document)> {
+    let sink = match &c.access_log.sink {
+        LogSink::Off => text("off"),
+        LogSink::Stdout => text("stdout"),
+        LogSink::File(file) => path(Some(file)),
+    };
+    let access_log = vec![
+        ("sink", sink),
+        ("format", text(words::word(words::LOG_FORMAT, &c.access_log.format))),
+        ("sample", text(show_share(c.access_log.sample))),
+    ];
+    let log =
+        vec![("level", text(&c.log.level)), ("format", text(words::word(words::LOG_FORMAT, &c.log.format)))];
+    let shutdown = vec![("delay", duration(c.shutdown.delay)), ("grace", duration(c.shutdown.grace))];
+    vec![
+        ("limits", limits(c)),
+        ("timeouts", timeouts(c)),
+        ("shutdown", Document::Map(shutdown)),
+        ("access_log", Document::Map(access_log)),
+        ("log", Document::Map(log)),
+    ]
+}
+
+fn limits(c: &RouterConfig) -> Document {
+    let l = &c.limits;
+    Document::Map(vec![
+        ("body", text(show_size(l.body))),
+        ("buffered_bytes", l.buffered_bytes.map_or(auto(), |bytes| text(show_size(bytes)))),
+        ("headers", count(l.headers)),
+        ("header_bytes", text(show_size(l.header_bytes as u64))),
+        ("url", text(show_size(l.url as u64))),
+        ("connections", l.connections.map_or(auto(), count)),
+        ("in_flight", count(l.in_flight)),
+        ("h2_streams", Document::Count(l.h2_streams.into())),
+    ])
+}
+
+fn timeouts(c: &RouterConfig) -> Document {
+    let t = &c.timeouts;
+    let limit = |limit: Option<Duration>| duration(limit.unwrap_or_default());
+    Document::Map(vec![
+        ("header_read", limit(t.header_read)),
+        ("body_progress", limit(t.body_progress)),
+        ("connect", limit(t.connect)),
+        ("first_byte", limit(t.first_byte)),
+        ("idle", limit(t.idle)),
+        ("write_stall", limit(t.write_stall)),
+        ("total", limit(t.total)),
+        ("downstream_idle", limit(t.downstream_idle)),
+    ])
+}
+
+fn service(s: &Service) -> Document {
+    let one = |key, value| Document::Map(vec![(key, value)]);
+    let endpoints = s.endpoints.iter().map(|endpoint| one("url", text(endpoint))).collect();
+    let retries = vec![
+        ("max", Document::Count(s.retries.max.into())),
+        ("budget", text(show_share(s.retries.budget))),
+        ("floor", Document::Count(s.retries.floor.into())),
+    ];
+    let authorization = match &s.upstream.authorization {
+        Authorization::FromSecret(file) => one("from_secret", path(Some(file))),
+        word => text(words::word(words::AUTHORIZATION, word)),
+    };
+    let upstream = vec![
+        ("authorization", authorization),
+        ("idle", duration(s.upstream.idle)),
+        ("cookies", Document::Bool(s.upstream.cookies)),
+    ];
+    Document::Map(vec![
+        ("name", text(&s.name)),
+        ("models", Document::List(s.models.iter().map(text).collect())),
+        ("model_match", text(words::word(words::MODEL_MATCH, &s.model_match))),
+        ("engine", one("kind", text(words::word(words::ENGINE_KIND, &s.engine)))),
+        ("discovery", one("static", one("mixed", Document::List(endpoints)))),
+        ("policy", one("mixed", text(words::word(words::POLICY, &s.policy)))),
+        ("retries", Document::Map(retries)),
+        ("upstream", Document::Map(upstream)),
+    ])
+}
+
+fn text(value: impl Display) -> Document {
+    Document::Text(value.to_string())
+}
+
+fn auto() -> Document {
+    text("auto")
+}
+
+fn count(value: usize) -> Document {
+    Document::Count(value as u64)
+}
+
+fn duration(value: Duration) -> Document {
+    let shown = show_duration(value);
+    if shown == "0" { Document::Count(0) } else { Document::Text(shown) }
+}
+
+fn path(value: Option<&PathBuf>) -> Document {
+    value.map_or(Document::Null, |path| text(path.display()))
+}

@@ -1,0 +1,147 @@
+//! Rules between keys. Values that were wrong by themselves are reported already and are skipped here.
+
+use std::collections::HashMap;
+
+use super::node::Node;
+use super::problem::{Place, Problem};
+use super::reader::Section;
+use super::router::{Authorization, ModelMatch, RouterConfig, Service};
+use super::source::Flags;
+
+/// Flags that need or exclude others.
+pub(super) fn flags(flags: &Flags, file: Option<&Node>, problems: &mut Vec<Problem>) {
+    let at = |flag: &str| Place::Flag(flag.to_owned());
+    let services = file.and_then(|root| root.get("services"));
+    if let (Some(services), false) = (services, flags.workers.is_empty()) {
+        let message = format!("cannot be combined with `services` of the file, at {}", services.place);
+        problems.push(Problem::new(at("--worker"), "services", message));
+    }
+    if flags.workers.is_empty() {
+        let lonely = [("--model", !flags.models.is_empty()), ("--policy", flags.policy.is_some())];
+        for (flag, _) in lonely.iter().filter(|(_, given)| *given) {
+            problems.push(Problem::new(at(flag), "", "needs --worker; services of a file have it as a key"));
+        }
+    }
+}
+
+/// Rules of the finished configuration. `root` says where things were written.
+pub(super) fn config(config: &RouterConfig, root: &Section<'_>, problems: &mut Vec<Problem>) {
+    let mut check = Check { root, problems };
+    check.listeners(config);
+    check.limits(config);
+    check.some_service(config);
+    for (i, service) in config.services.iter().enumerate() {
+        check.endpoints(i, service);
+        check.model_match(i, service);
+        check.authorization(i, service, config);
+    }
+    check.names(config);
+    check.models(config);
+    check.one_takes_the_rest(config);
+}
+
+struct Check<'a> {
+    root: &'a Section<'a>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn problem(&mut self, key: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(self.root.place(key), key, message));
+    }
+
+    fn listeners(&mut self, c: &RouterConfig) {
+        let (front, admin) = (c.listen, c.admin.listen);
+        let overlap = front.ip() == admin.ip() || front.ip().is_unspecified() || admin.ip().is_unspecified();
+        if front.port() != 0 && front.port() == admin.port() && overlap {
+            self.problem("admin.listen", format!("the same port as `listen`, {front}"));
+        }
+    }
+
+    fn limits(&mut self, c: &RouterConfig) {
+        if c.limits.buffered_bytes.is_some_and(|all| all < c.limits.body) {
+            self.problem(
+                "limits.buffered_bytes",
+                "less than `limits.body`: the largest body could never be taken",
+            );
+        }
+        if c.limits.url > c.limits.header_bytes {
+            self.problem("limits.url", "more than `limits.header_bytes`, which includes it");
+        }
+    }
+
+    fn some_service(&mut self, c: &RouterConfig) {
+        if c.services.is_empty() {
+            self.problem(
+                "services",
+                "nothing to serve; give --worker URL, or a file with at least one service",
+            );
+        }
+    }
+
+    fn endpoints(&mut self, i: usize, service: &Service) {
+        let list = format!("services[{i}].discovery.static.mixed");
+        if service.endpoints.is_empty() {
+            self.problem(&list, "at least one endpoint is needed, written `- url: http://HOST:PORT`");
+        }
+        let mut seen = HashMap::new();
+        for (n, endpoint) in service.endpoints.iter().enumerate().filter(|(_, e)| !e.host.is_empty()) {
+            if let Some(first) = seen.insert(endpoint.to_string(), n) {
+                let message = format!("the same endpoint as {list}[{first}].url: {endpoint}");
+                self.problem(&format!("{list}[{n}].url"), message);
+            }
+        }
+    }
+
+    fn model_match(&mut self, i: usize, service: &Service) {
+        if service.model_match == ModelMatch::Listed && service.models.is_empty() {
+            self.problem(&format!("services[{i}].model_match"), "`listed` needs names in `models`");
+        }
+    }
+
+    fn authorization(&mut self, i: usize, service: &Service, c: &RouterConfig) {
+        if service.upstream.authorization == Authorization::Pass && c.api_keys_file.is_some() {
+            let message = "`pass` would hand the client's key for this router to engines, because `api_keys_file` \
+                           is set; use auto, strip or {from_secret: PATH}";
+            self.problem(&format!("services[{i}].upstream.authorization"), message);
+        }
+    }
+
+    fn names(&mut self, c: &RouterConfig) {
+        let mut seen = HashMap::new();
+        for (i, service) in c.services.iter().enumerate().filter(|(_, s)| !s.name.is_empty()) {
+            if let Some(first) = seen.insert(&service.name, i) {
+                let message = format!("`{}` is also the name of services[{first}]", service.name);
+                self.problem(&format!("services[{i}].name"), message);
+            }
+        }
+    }
+
+    /// One model, one service: otherwise which service a request goes to would depend on their order.
+    fn models(&mut self, c: &RouterConfig) {
+        let mut seen: HashMap<&str, String> = HashMap::new();
+        for (i, service) in c.services.iter().enumerate() {
+            for (n, model) in service.models.iter().enumerate().filter(|(_, model)| !model.is_empty()) {
+                let key = format!("services[{i}].models[{n}]");
+                if let Some(first) = seen.get(model.as_str()) {
+                    self.problem(&key, format!("`{model}` is also listed at {first}"));
+                } else {
+                    seen.insert(model, key);
+                }
+            }
+        }
+    }
+
+    /// Listed names decide first; what nobody lists can only have one taker.
+    fn one_takes_the_rest(&mut self, c: &RouterConfig) {
+        let mut takers = c.services.iter().enumerate().filter(|(_, service)| service.takes_any_model());
+        let Some((first, _)) = takers.next() else { return };
+        for (i, _) in takers {
+            let message = format!(
+                "takes any model, as services[{first}] does: a request could go to either; list `models`, and \
+                 leave at most one service that takes the rest"
+            );
+            self.problem(&format!("services[{i}].model_match"), message);
+        }
+    }
+}
