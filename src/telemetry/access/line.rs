@@ -16,7 +16,13 @@ const MODEL_BYTES: usize = 128;
 const TEXT_BYTES: usize = 256;
 
 /// Appends `record`, ended by a line feed.
-pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, stamp: &mut Stamp, ms: u64, record: &AccessRecord<'_>) {
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    format: LogFormat,
+    stamp: &mut Stamp,
+    ms: u64,
+    record: &AccessRecord<'_>,
+) {
     let mut line = match format {
         LogFormat::Json => Line { out, json: true },
         LogFormat::Text => Line { out, json: false },

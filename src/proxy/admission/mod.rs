@@ -1,0 +1,3 @@
+//! 3. May it enter.
+
+pub mod keys;
