@@ -29,6 +29,7 @@ mod tests;
 mod units;
 mod validate;
 mod words;
+pub mod secret_file;
 
 pub use keys::{KEYS, Key, OTHER_VARIABLES, Reload};
 pub use load::load;

@@ -67,8 +67,11 @@ fn a_scrape_shows_exactly_the_listed_families() {
 fn the_document_and_the_list_agree() {
     let document = include_str!("../../docs/metrics.md");
     let mut rows = BTreeSet::new();
-    for line in document.lines().filter(|line| line.starts_with("| `tandem_") || line.starts_with("| `process_")) {
-        let cells: Vec<String> = line.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+    for line in
+        document.lines().filter(|line| line.starts_with("| `tandem_") || line.starts_with("| `process_"))
+    {
+        let cells: Vec<String> =
+            line.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
         assert!(rows.insert(cells), "written twice: {line}");
     }
     let row = |family: &Family| {
@@ -159,7 +162,8 @@ fn endpoint_series_end_with_the_last_guard_of_their_url() {
     let readded = metrics.endpoints.for_endpoint(url, "mixed");
     drop(old);
     readded.leg(LegOutcome::Error, Duration::from_secs(1), None);
-    let line = format!("tandem_endpoint_requests_total{{outcome=\"error\",role=\"mixed\",url=\"{url}\"}} 2\n");
+    let line =
+        format!("tandem_endpoint_requests_total{{outcome=\"error\",role=\"mixed\",url=\"{url}\"}} 2\n");
     assert!(metrics.render_endpoints().contains(&line));
     drop(readded);
     let text = metrics.render_endpoints();

@@ -7,4 +7,5 @@
 //! 5. `dispatch` — attempts and retries on engines.
 //! 6. `relay` — the answer back to the client, and everything that is released at its end.
 
+pub mod admission;
 pub mod request;
