@@ -1,0 +1,3 @@
+//! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
+
+mod openai_sdk;
