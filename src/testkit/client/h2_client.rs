@@ -154,8 +154,6 @@ impl H2Stream {
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(limit, work).await {
-        Ok(done) => done,
-        Err(_) => panic!("nothing for {limit:?}"),
-    }
+    let done = tokio::time::timeout(limit, work).await;
+    done.unwrap_or_else(|_| panic!("nothing for {limit:?}"))
 }

@@ -109,12 +109,11 @@ impl<IO: Wire> Conn<IO> {
         if request.malformed.is_some() {
             return self.refuse().await;
         }
-        let steps = match self.script.steps_at_head(&request) {
-            Some(steps) => steps,
-            None => {
-                self.read_body().await?;
-                self.script.steps_at_body(&self.log.get(index))
-            }
+        let steps = if let Some(steps) = self.script.steps_at_head(&request) {
+            steps
+        } else {
+            self.read_body().await?;
+            self.script.steps_at_body(&self.log.get(index))
         };
         self.play(index, steps).await?;
         self.pipe.reading = true;

@@ -217,8 +217,8 @@ impl Shared {
         spawn(async move {
             let exit = tokio::select! {
                 exit = conn.serve() => exit,
-                // An error: the handle is gone, so the last word, `Close`, holds.
-                _ = kick.changed() => *kick.borrow(),
+                // An error: the handle is gone.
+                kicked = kick.changed() => kicked.map_or(Exit::Close, |()| *kick.borrow()),
             };
             conn.finish(exit).await;
         });

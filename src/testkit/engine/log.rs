@@ -122,9 +122,8 @@ impl Log {
                 changed.await;
             }
         };
-        if tokio::time::timeout(timeout, wait).await.is_err() {
-            panic!("waited {timeout:?} for {what}; the engine saw {}", self.summary());
-        }
+        let in_time = tokio::time::timeout(timeout, wait).await.is_ok();
+        assert!(in_time, "waited {timeout:?} for {what}; the engine saw {}", self.summary());
     }
 
     /// One line per request and connection, for messages.

@@ -78,7 +78,7 @@ impl Response {
         };
         let stated = self.headers.iter().map(|(name, value)| (name.as_str(), value.clone()));
         for (name, value) in stated.chain(framing) {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head.extend([name, ": ", &value, "\r\n"]);
         }
         head.push_str("\r\n");
         head.into()

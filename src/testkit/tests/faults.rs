@@ -27,9 +27,9 @@ async fn leave<IO: Wire>(
     client.read_head().await.unwrap();
     let left = now();
     if reset {
-        client.reset()
+        client.reset();
     } else {
-        client.close()
+        client.close();
     }
     let conn = log.conns().len() - 1;
     let (end, at) = log.wait_peer_left(conn, SOON).await;
