@@ -1,3 +1,4 @@
-//! The integration tests, one binary.
+//! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
 
 mod config;
+mod openai_sdk;
