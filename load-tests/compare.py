@@ -31,6 +31,8 @@ def arguments():
     parser.add_argument("--profile", default="release", help="cargo profile of the router (default release)")
     parser.add_argument("--tandem-bin", type=pathlib.Path, help="measure this binary in place of building one")
     parser.add_argument("--no-build", action="store_true", help="use what an earlier run has built")
+    parser.add_argument("--patience", type=int, help="more attempts at a cell that other programs disturb "
+                        "(default 3, quick 1)")
     parser.add_argument("--router-cpu", type=int, default=0, help="the CPU of the contender (default 0)")
     parser.add_argument("--load-cpu", type=int, default=1, help="the CPU of engine and generator (default 1)")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "out" / "results.json")
@@ -58,11 +60,12 @@ def main():
     for notice in notices:
         print(f"compare: {notice}", file=sys.stderr)
     rounds = args.rounds or (3 if args.quick else 5)
+    patience = args.patience if args.patience is not None else (1 if args.quick else 3)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="relay-load-") as scratch:
         bench = measure.Bench(tools, pathlib.Path(scratch), args.router_cpu, args.load_cpu)
         with bench.engine():
-            cells = run_rounds(bench, field, picked, rounds)
+            cells = run_rounds(bench, field, picked, rounds, patience)
     result = {
         "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - began),
@@ -80,7 +83,7 @@ def main():
     return 1 if any(cell.get("invalid") for cell in cells) else 0
 
 
-def run_rounds(bench, field, picked, rounds):
+def run_rounds(bench, field, picked, rounds, patience):
     """All cells, interleaved: a change of the machine's mood meets every contender."""
     cells = []
     for number in range(rounds):
@@ -90,9 +93,9 @@ def run_rounds(bench, field, picked, rounds):
             # Another one goes first each round.
             turn = number % len(field)
             for contender in field[turn:] + field[:turn]:
-                if contender.logs and not shape.logs:
+                if not contender.runs(shape):
                     continue
-                cell = bench.cell(contender, shape)
+                cell = bench.cell(contender, shape, patience)
                 cells.append({"round": number, "shape": shape.name, "contender": contender.name, **cell})
                 if cell.get("invalid"):
                     print(f"compare: {contender.name}/{shape.name}: {cell['invalid']}", file=sys.stderr)

@@ -100,7 +100,11 @@ impl<'a> Decoder<'a> {
             return Err(Fault::Status);
         }
         let value = |name: &str| {
-            response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+            response
+                .headers
+                .iter()
+                .find(|header| header.name.eq_ignore_ascii_case(name))
+                .map(|header| header.value)
         };
         if value(SUM_HEADER) != Some(self.plan.sum.as_bytes()) {
             return Err(Fault::RequestSum);

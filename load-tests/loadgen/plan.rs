@@ -95,7 +95,9 @@ impl Plan {
 
 /// A chat request of `size` bytes; the prompt makes up the difference.
 fn prompt(size: usize, stream: bool) -> String {
-    let head = format!(r#"{{"model":"load","stream":{stream},"max_tokens":256,"messages":[{{"role":"user","content":""#);
+    let head = format!(
+        r#"{{"model":"load","stream":{stream},"max_tokens":256,"messages":[{{"role":"user","content":""#
+    );
     let tail = r#""}]}"#;
     let words = "the quick brown fox jumps over the lazy dog while ";
     let text: String = words.chars().cycle().take(size.saturating_sub(head.len() + tail.len())).collect();

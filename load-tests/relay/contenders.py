@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from . import machine
 
-NAMES = ("direct", "haproxy", "nginx", "tandem", "haproxy+log", "nginx+log", "tandem+log")
+NAMES = ("direct", "haproxy", "haproxy-cork", "nginx", "tandem", "haproxy+log", "nginx+log", "tandem+log")
 
-# http-no-delay, because without it a response that goes on is sent with MSG_MORE: every event waits for the next one, or
-# 200 ms for none. That is cheaper, and no way to stream tokens.
+# http-no-delay, because without it a response that goes on is sent with MSG_MORE: an event waits for the next one, or
+# 200 ms where none comes. That is cheaper, and no way to stream tokens. "haproxy-cork" is HAProxy without the option, for
+# comparison with measurements that left it out.
 HAPROXY = """\
 global
   nbthread 1
@@ -28,7 +29,7 @@ defaults
   timeout server 300s
   timeout http-keep-alive 300s
   http-reuse always
-  option http-no-delay
+  {delay}
   {log}
 frontend clients
   bind 127.0.0.1:{port}
@@ -86,11 +87,17 @@ class Contender:
     binary: str
     version: str
     logs: bool = field(init=False)
+    corks: bool = field(init=False)
     kind: str = field(init=False)
 
     def __post_init__(self):
-        self.kind, _, log = self.name.partition("+")
-        self.logs = bool(log)
+        variant, _, log = self.name.partition("+")
+        self.kind, _, cork = variant.partition("-")
+        self.logs, self.corks = bool(log), bool(cork)
+
+    def runs(self, shape):
+        """Whether this variant has something to show under `shape`."""
+        return (shape.logs or not self.logs) and (shape.unit == "event" or not self.corks)
 
     def command(self, scratch, port, admin, engine, log):
         """Its command line; configuration goes to `scratch`, the access log to `log` (None: off).
@@ -101,6 +108,7 @@ class Contender:
             config = scratch / "haproxy.cfg"
             config.write_text(HAPROXY.format(
                 port=port, engine=engine, maxconn=(machine.descriptors() - 200) // 2,
+                delay="" if self.corks else "option http-no-delay",
                 global_log="log stdout format raw local0" if log else "",
                 log="log global\n  option httplog" if log else ""))
             # It cannot write to a file itself; its stdout is one.
@@ -121,7 +129,7 @@ def available(names, tools):
     """The contenders that are here, and a notice for each one that is not."""
     found, notices, missing = [], [], set()
     for name in names:
-        kind = name.partition("+")[0]
+        kind = re.split("[-+]", name)[0]
         if kind == "direct":
             found.append(Contender(name, "", "no router in between"))
             continue

@@ -16,6 +16,9 @@ from . import procfs
 #: Enough to open the pools, fault the pages in and fill the branch predictors.
 WARM_UP = ["--connections", "64", "--requests", "2000"]
 
+#: Share of the router's CPU that other programs may use before a cell counts as disturbed. Ticks make it coarse.
+CROWDED = 0.08
+
 
 class Bench:
     def __init__(self, tools, scratch, router_cpu, load_cpu):
@@ -31,8 +34,21 @@ class Bench:
             wait_for(self.engine_port, process)
             yield
 
-    def cell(self, contender, shape):
-        """Measures one contender under one shape. `invalid` says why the numbers are not to be used."""
+    def cell(self, contender, shape, patience):
+        """Measures one contender under one shape, up to `patience` times more while other programs use its CPU.
+
+        The quietest attempt counts. `invalid` says why the numbers are not to be used; that is never tried again.
+        """
+        best = self.attempt(contender, shape)
+        while patience and best.get("taken", 0) > CROWDED and not best.get("invalid"):
+            patience -= 1
+            again = self.attempt(contender, shape)
+            if again.get("invalid") or again["taken"] < best["taken"]:
+                best = again
+        return best
+
+    def attempt(self, contender, shape):
+        """One measurement with a fresh router."""
         scratch = Path(tempfile.mkdtemp(dir=self.scratch))
         try:
             if contender.kind == "direct":
@@ -61,12 +77,12 @@ class Bench:
         warm = self.generate(WARM_UP, port)
         if warm["errors"]:
             raise RuntimeError(f"warm-up: {warm['faults']}")
-        before = reading(pid)
+        before = self.reading(pid)
         if shape.unit == "stream":
             load, during = self.hold(shape, port, pid)
         else:
             load = self.generate(shape.command(), port)
-            during = reading(pid)
+            during = self.reading(pid)
         cell = {"load": load, "lines_before": warm["requests"]}
         if load["errors"]:
             cell["invalid"] = f"{load['errors']} of {load['errors'] + load['requests']} wrong: {load['faults']}"
@@ -91,31 +107,30 @@ class Bench:
             process.stdout.readline()
             # What a router frees or grows late belongs to the streams too.
             time.sleep(0.5)
-            during = reading(pid)
+            during = self.reading(pid)
             out, _ = process.communicate("\n", timeout=120)
         return json.loads(out), during
 
-
-def reading(pid):
-    """CPU and memory of the router at this moment."""
-    if pid is None:
-        return None
-    rss, peak = procfs.memory_kib(pid)
-    return {"at": time.monotonic(), "cpu": procfs.cpu_seconds(pid), "run": procfs.run_and_wait(pid),
-            "rss": rss, "peak": peak}
+    def reading(self, pid):
+        """CPU and memory of the router at this moment."""
+        if pid is None:
+            return None
+        rss, peak = procfs.memory_kib(pid)
+        return {"at": time.monotonic(), "cpu": procfs.cpu_seconds(pid), "run": procfs.run_seconds(pid),
+                "all": procfs.busy_seconds(self.router_cpu), "rss": rss, "peak": peak}
 
 
 def figures(shape, load, before, after):
     """What the load cost the router."""
     ticks = after["cpu"] - before["cpu"]
-    fine, waited, wall = ticks, None, max(after["at"] - before["at"], 1e-9)
-    if after["run"] and before["run"]:
-        fine, waited = (late - early for late, early in zip(after["run"], before["run"]))
+    wall = max(after["at"] - before["at"], 1e-9)
+    fine = after["run"] - before["run"] if after["run"] and before["run"] else ticks
     cell = {
         "cpu_s": fine,
         "cpu_s_by_ticks": ticks,
         "busy": fine / wall,
-        "kept_waiting": None if waited is None else waited / wall,
+        # What other programs used of the router's CPU.
+        "taken": max(after["all"] - before["all"] - fine, 0) / wall,
         "rss_before_kib": before["rss"],
         "rss_kib": after["rss"],
         "rss_peak_kib": after["peak"],

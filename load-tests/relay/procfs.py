@@ -24,20 +24,26 @@ def cpu_seconds(pid):
     return total
 
 
-def run_and_wait(pid):
-    """Seconds on a CPU, and seconds ready but kept waiting for one, of the threads alive now.
-
-    To the nanosecond; None where the kernel does not say.
-    """
-    ran = waited = 0
+def run_seconds(pid):
+    """Time on a CPU of the threads alive now, to the nanosecond; None where the kernel does not say."""
+    ran = 0
     for each in family(pid):
         for task in listing(f"/proc/{each}/task"):
             fields = text(f"/proc/{each}/task/{task}/schedstat").split()
             if not fields:
                 return None
             ran += int(fields[0])
-            waited += int(fields[1])
-    return ran / 1e9, waited / 1e9
+    return ran / 1e9
+
+
+def busy_seconds(cpu):
+    """Time that this CPU was used by anybody, or by another guest of its host. The grain is a clock tick."""
+    for line in text("/proc/stat").splitlines():
+        name, *fields = line.split()
+        if name == f"cpu{cpu}":
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
+            return (user + nice + system + irq + softirq + steal) * TICK_S
+    return 0.0
 
 
 def memory_kib(pid):

@@ -2,9 +2,9 @@
 
 import statistics
 
+from .measure import CROWDED
+
 BASE = "haproxy"
-#: Share of the time that other programs may take the router's CPU before the report says so.
-CROWDED = 0.05
 
 
 def text(result):
@@ -12,13 +12,14 @@ def text(result):
     machine = result["machine"]
     parts = [f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']}; {result['rounds']} rounds, "
              f"{result['seconds']} s{', QUICK' if result['quick'] else ''}"]
-    parts += [f"{name}: {version}" for name, version in result["contenders"].items() if "+" not in name]
+    parts += [f"{name}: {version}" for name, version in result["contenders"].items() if "+" not in name and "-" not in name]
     for shape in result["shapes"]:
         parts.append("\n" + section(shape, result))
-    waits = [cell["kept_waiting"] for cell in result["cells"] if cell.get("kept_waiting") is not None]
-    if waits and statistics.median(waits) > CROWDED:
-        parts.append(f"\nNOT A QUIET MACHINE: routers were kept waiting for their CPU {statistics.median(waits):.0%} of the "
-                     "time by other programs; events pile up meanwhile and look cheaper than they are.")
+    shared = sum(disturbed(cell) for cell in result["cells"])
+    if shared:
+        parts.append(f"\nNOT A QUIET MACHINE: in {shared} cells other programs used over {CROWDED:.0%} of the router's CPU. "
+                     "Work piles up meanwhile and looks cheaper (events) or dearer (caches) than it is; such cells are left "
+                     "out wherever a contender has a quiet one, and rows marked ~ have none.")
     bad = [cell for cell in result["cells"] if cell.get("invalid")]
     if bad:
         parts.append(f"\n{len(bad)} cells are INVALID and in no figure above:")
@@ -31,10 +32,20 @@ def section(shape, result):
                     if cell["shape"] == shape["name"] and cell["contender"] == name and not cell.get("invalid")]
              for name in result["contenders"]}
     columns, rows = COLUMNS[shape["unit"]], []
-    for name, mine in cells.items():
+    used = {name: quiet(mine) or mine for name, mine in cells.items()}
+    for name, mine in used.items():
         if mine:
-            rows.append([name] + [column(mine, base_of(name, cells), cells.get("direct")) for _, column in columns])
-    return f"### {shape['name']}: {shape['what']}\n\n" + grid(["", *[title for title, _ in columns]], rows)
+            mark = "" if quiet(mine) else " ~"
+            rows.append([name + mark, f"{len(mine)}/{len(cells[name])}"] + [column(mine, base_of(name, used), used.get("direct")) for _, column in columns])
+    return f"### {shape['name']}: {shape['what']}\n\n" + grid(["", "cells", *[title for title, _ in columns]], rows)
+
+
+def disturbed(cell):
+    return cell.get("taken", 0) > CROWDED
+
+
+def quiet(cells):
+    return [cell for cell in cells if not disturbed(cell)]
 
 
 def base_of(name, cells):
@@ -85,18 +96,18 @@ def percentile(kind, point, digits=0):
 
 
 BUSY = ("router busy", spread(lambda cell: cell.get("busy"), 2))
-WAIT = ("kept waiting", spread(lambda cell: cell.get("kept_waiting"), 2))
+OTHERS = ("CPU taken", spread(lambda cell: cell.get("taken"), 2))
 RSS = ("RSS peak MiB", spread(lambda cell: cell["rss_peak_kib"] / 1024 if "rss_peak_kib" in cell else None, 1))
 RATE = ("requests/s", spread(lambda cell: cell["load"]["requests_per_s"], 0))
 
 COLUMNS = {
     "request": [
         ("CPU µs/request", spread(lambda cell: cell.get("us_per_request"))), ("× HAProxy", ratio("us_per_request")),
-        RATE, BUSY, WAIT, ("p50 µs", percentile("latency_us", "p50")), ("p99 µs", percentile("latency_us", "p99")),
+        RATE, BUSY, OTHERS, ("p50 µs", percentile("latency_us", "p50")), ("p99 µs", percentile("latency_us", "p99")),
         RSS, ("logged", logged)],
     "event": [
         ("CPU µs/event", spread(lambda cell: cell.get("us_per_event"))), ("× HAProxy", ratio("us_per_event")),
-        ("events/s", spread(lambda cell: cell["load"]["events"] / cell["load"]["wall_s"], 0)), BUSY, WAIT,
+        ("events/s", spread(lambda cell: cell["load"]["events"] / cell["load"]["wall_s"], 0)), BUSY, OTHERS,
         ("TTFT p50 µs", percentile("ttft_us", "p50")), ("TTFT p99 µs", percentile("ttft_us", "p99")),
         RSS, ("logged", logged)],
     "latency": [
