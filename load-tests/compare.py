@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Measures one-leg relaying of Tandem beside HAProxy and nginx, in one run on this machine.
+
+    python3 load-tests/compare.py            # release build, five rounds, some minutes
+    python3 load-tests/compare.py --quick    # about a minute: for a look, not for a claim
+
+What is measured and how to read it: load-tests/README.md. Needs Python 3.9+, Linux, two CPUs, cargo; a peer that is not
+installed is left out with a notice.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+from relay import build, contenders, machine, measure, report, shapes
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes and three rounds")
+    parser.add_argument("--rounds", type=int, help="rounds, each with every contender (default 5, quick 3)")
+    parser.add_argument("--shapes", help=f"comma-separated part of {','.join(shapes.NAMES)}")
+    parser.add_argument("--contenders", help=f"comma-separated part of {','.join(contenders.NAMES)}")
+    parser.add_argument("--profile", default="release", help="cargo profile of the router (default release)")
+    parser.add_argument("--tandem-bin", type=pathlib.Path, help="measure this binary in place of building one")
+    parser.add_argument("--no-build", action="store_true", help="use what an earlier run has built")
+    parser.add_argument("--patience", type=int, help="more attempts at a cell that other programs disturb "
+                        "(default 3, quick 1)")
+    parser.add_argument("--router-cpu", type=int, default=0, help="the CPU of the contender (default 0)")
+    parser.add_argument("--load-cpu", type=int, default=1, help="the CPU of engine and generator (default 1)")
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "out" / "results.json")
+    return parser.parse_args()
+
+
+def chosen(text, names, what):
+    """The part of `names` that the comma-separated `text` asks for; all of them without one."""
+    if not text:
+        return list(names)
+    wanted = text.split(",")
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        sys.exit(f"compare: no such {what}: {', '.join(unknown)}; there are {', '.join(names)}")
+    return wanted
+
+
+def main():
+    args = arguments()
+    machine.require({args.router_cpu, args.load_cpu})
+    picked = shapes.table(args.quick, chosen(args.shapes, shapes.NAMES, "shape"))
+    wanted = chosen(args.contenders, contenders.NAMES, "contender")
+    tools = build.tools(args, needs_tandem=any(name.startswith("tandem") for name in wanted))
+    field, notices = contenders.available(wanted, tools)
+    for notice in notices:
+        print(f"compare: {notice}", file=sys.stderr)
+    rounds = args.rounds or (3 if args.quick else 5)
+    patience = args.patience if args.patience is not None else (1 if args.quick else 3)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="relay-load-") as scratch:
+        bench = measure.Bench(tools, pathlib.Path(scratch), args.router_cpu, args.load_cpu)
+        with bench.engine():
+            cells = run_rounds(bench, field, picked, rounds, patience)
+    result = {
+        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - began),
+        "quick": args.quick,
+        "rounds": rounds,
+        "machine": machine.describe(),
+        "contenders": {each.name: each.version for each in field},
+        "shapes": [shape.describe() for shape in picked],
+        "cells": cells,
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(report.text(result))
+    print(f"\nAll cells: {os.path.relpath(args.out)}")
+    return 1 if any(cell.get("invalid") for cell in cells) else 0
+
+
+def run_rounds(bench, field, picked, rounds, patience):
+    """All cells, interleaved: a change of the machine's mood meets every contender."""
+    cells = []
+    for number in range(rounds):
+        for shape in picked:
+            if number >= shape.rounds:
+                continue
+            # Another one goes first each round.
+            turn = number % len(field)
+            for contender in field[turn:] + field[:turn]:
+                if not contender.runs(shape):
+                    continue
+                cell = bench.cell(contender, shape, patience)
+                cells.append({"round": number, "shape": shape.name, "contender": contender.name, **cell})
+                if cell.get("invalid"):
+                    print(f"compare: {contender.name}/{shape.name}: {cell['invalid']}", file=sys.stderr)
+        print(f"compare: round {number + 1} of {rounds} done", file=sys.stderr)
+    return cells
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""One cell: a fresh router, a warm-up, the load, and the router's CPU and memory around it."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from . import procfs
+
+#: Enough to open the pools, fault the pages in and fill the branch predictors.
+WARM_UP = ["--connections", "64", "--requests", "2000"]
+
+#: Share of the router's CPU that other programs may use before a cell counts as disturbed. Ticks make it coarse.
+CROWDED = 0.08
+
+
+class Bench:
+    def __init__(self, tools, scratch, router_cpu, load_cpu):
+        self.tools, self.scratch = tools, scratch
+        self.router_cpu, self.load_cpu = router_cpu, load_cpu
+        self.engine_port = free_port()
+
+    @contextlib.contextmanager
+    def engine(self):
+        """The fake engine, for all cells."""
+        command = [self.tools.engine, "--listen", f"127.0.0.1:{self.engine_port}"]
+        with running(command, self.load_cpu, self.scratch / "engine.out") as process:
+            wait_for(self.engine_port, process)
+            yield
+
+    def cell(self, contender, shape, patience):
+        """Measures one contender under one shape, up to `patience` times more while other programs use its CPU.
+
+        The quietest attempt counts. `invalid` says why the numbers are not to be used; that is never tried again.
+        """
+        best = self.attempt(contender, shape)
+        while patience and best.get("taken", 0) > CROWDED and not best.get("invalid"):
+            patience -= 1
+            again = self.attempt(contender, shape)
+            if again.get("invalid") or again["taken"] < best["taken"]:
+                best = again
+        return best
+
+    def attempt(self, contender, shape):
+        """One measurement with a fresh router."""
+        scratch = Path(tempfile.mkdtemp(dir=self.scratch))
+        try:
+            if contender.kind == "direct":
+                return self.loaded(shape, self.engine_port, None)
+            return self.routed(contender, shape, scratch)
+        except (OSError, RuntimeError, subprocess.SubprocessError, ValueError) as problem:
+            return {"invalid": str(problem)}
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def routed(self, contender, shape, scratch):
+        port, admin = free_port(), free_port()
+        log = scratch / "access.log" if contender.logs else None
+        command, by_stdout = contender.command(scratch, port, admin, self.engine_port, log)
+        output = log if by_stdout else scratch / "router.out"
+        with running(command, self.router_cpu, output) as process:
+            wait_for(port, process)
+            cell = self.loaded(shape, port, process.pid)
+        if log:
+            # Everything is flushed when the router has left.
+            cell["log_lines"] = log.read_bytes().count(b"\n") - cell.pop("lines_before", 0)
+        return cell
+
+    def loaded(self, shape, port, pid):
+        """Warm-up and load through `port`; CPU and memory of `pid`, if there is one."""
+        warm = self.generate(WARM_UP, port)
+        if warm["errors"]:
+            raise RuntimeError(f"warm-up: {warm['faults']}")
+        before = self.reading(pid)
+        if shape.unit == "stream":
+            load, during = self.hold(shape, port, pid)
+        else:
+            load = self.generate(shape.command(), port)
+            during = self.reading(pid)
+        cell = {"load": load, "lines_before": warm["requests"]}
+        if load["errors"]:
+            cell["invalid"] = f"{load['errors']} of {load['errors'] + load['requests']} wrong: {load['faults']}"
+        if pid is not None:
+            cell |= figures(shape, load, before, during)
+        return cell
+
+    def generate(self, words, port):
+        done = subprocess.run(
+            [self.tools.loadgen, "--target", f"127.0.0.1:{port}", *words], capture_output=True, text=True,
+            check=False, timeout=300, preexec_fn=lambda: os.sched_setaffinity(0, {self.load_cpu}))
+        if not done.stdout:
+            raise RuntimeError(f"generator: {done.stderr.strip()[-300:]}")
+        return json.loads(done.stdout)
+
+    def hold(self, shape, port, pid):
+        """Opens the silent streams, reads the router while they are open, and lets them go."""
+        with subprocess.Popen(
+            [self.tools.loadgen, "--target", f"127.0.0.1:{port}", *shape.command()], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, {self.load_cpu}),
+        ) as process:
+            process.stdout.readline()
+            # What a router frees or grows late belongs to the streams too.
+            time.sleep(0.5)
+            during = self.reading(pid)
+            out, _ = process.communicate("\n", timeout=120)
+        return json.loads(out), during
+
+    def reading(self, pid):
+        """CPU and memory of the router at this moment."""
+        if pid is None:
+            return None
+        rss, peak = procfs.memory_kib(pid)
+        return {"at": time.monotonic(), "cpu": procfs.cpu_seconds(pid), "run": procfs.run_seconds(pid),
+                "all": procfs.busy_seconds(self.router_cpu), "rss": rss, "peak": peak}
+
+
+def figures(shape, load, before, after):
+    """What the load cost the router."""
+    ticks = after["cpu"] - before["cpu"]
+    wall = max(after["at"] - before["at"], 1e-9)
+    fine = after["run"] - before["run"] if after["run"] and before["run"] else ticks
+    cell = {
+        "cpu_s": fine,
+        "cpu_s_by_ticks": ticks,
+        "busy": fine / wall,
+        # What other programs used of the router's CPU.
+        "taken": max(after["all"] - before["all"] - fine, 0) / wall,
+        "rss_before_kib": before["rss"],
+        "rss_kib": after["rss"],
+        "rss_peak_kib": after["peak"],
+    }
+    if shape.unit == "stream":
+        cell["kib_per_stream"] = (after["rss"] - before["rss"]) / max(load["requests"], 1)
+        return cell
+    cell["us_per_request"] = fine * 1e6 / max(load["requests"], 1)
+    if load["events"]:
+        cell["us_per_event"] = fine * 1e6 / load["events"]
+    return cell
+
+
+@contextlib.contextmanager
+def running(command, cpu, output):
+    """A process pinned to `cpu`, asked to leave at the end and killed if it stays."""
+    with open(output, "wb") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out if output.suffix == ".out" else subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+    process.output = output
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for(port, process):
+    """Until something listens on `port`."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            said = process.output.read_bytes().decode(errors="replace").strip()[-400:]
+            raise RuntimeError(f"left at once with {process.returncode}: {said}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"does not listen on port {port} after 10 s")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

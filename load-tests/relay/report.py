@@ -1,0 +1,131 @@
+"""The table: median and range over the rounds, and the ratio to HAProxy in the same run."""
+
+import statistics
+
+from .measure import CROWDED
+
+BASE = "haproxy"
+
+
+def text(result):
+    """All shapes as Markdown."""
+    machine = result["machine"]
+    parts = [f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']}; {result['rounds']} rounds, "
+             f"{result['seconds']} s{', QUICK' if result['quick'] else ''}"]
+    parts += [f"{name}: {version}" for name, version in result["contenders"].items() if "+" not in name and "-" not in name]
+    for shape in result["shapes"]:
+        parts.append("\n" + section(shape, result))
+    shared = sum(disturbed(cell) for cell in result["cells"])
+    if shared:
+        parts.append(f"\nNOT A QUIET MACHINE: in {shared} cells other programs used over {CROWDED:.0%} of the router's CPU. "
+                     "Work piles up meanwhile and looks cheaper (events) or dearer (caches) than it is; such cells are left "
+                     "out wherever a contender has a quiet one, and rows marked ~ have none.")
+    bad = [cell for cell in result["cells"] if cell.get("invalid")]
+    if bad:
+        parts.append(f"\n{len(bad)} cells are INVALID and in no figure above:")
+        parts += sorted({f"  {cell['contender']}/{cell['shape']}: {cell['invalid']}" for cell in bad})
+    return "\n".join(parts)
+
+
+def section(shape, result):
+    cells = {name: [cell for cell in result["cells"]
+                    if cell["shape"] == shape["name"] and cell["contender"] == name and not cell.get("invalid")]
+             for name in result["contenders"]}
+    columns, rows = COLUMNS[shape["unit"]], []
+    used = {name: quiet(mine) or mine for name, mine in cells.items()}
+    for name, mine in used.items():
+        if mine:
+            mark = "" if quiet(mine) else " ~"
+            rows.append([name + mark, f"{len(mine)}/{len(cells[name])}"] + [column(mine, base_of(name, used), used.get("direct")) for _, column in columns])
+    return f"### {shape['name']}: {shape['what']}\n\n" + grid(["", "cells", *[title for title, _ in columns]], rows)
+
+
+def disturbed(cell):
+    return cell.get("taken", 0) > CROWDED
+
+
+def quiet(cells):
+    return [cell for cell in cells if not disturbed(cell)]
+
+
+def base_of(name, cells):
+    """HAProxy doing the same: with its log on, if this one's is."""
+    _, plus, log = name.partition("+")
+    return cells.get(BASE + plus + log) or []
+
+
+def spread(pick, digits=2):
+    """A column: median (min-max) of what `pick` finds in the cells."""
+    def column(mine, _base, _direct):
+        values = sorted(filter(lambda value: value is not None, map(pick, mine)))
+        if not values:
+            return "-"
+        return f"{statistics.median(values):.{digits}f} ({values[0]:.{digits}f}-{values[-1]:.{digits}f})"
+    return column
+
+
+def ratio(key):
+    """A column: the median against HAProxy's."""
+    def column(mine, base, _direct):
+        here, there = median(mine, lambda cell: cell.get(key)), median(base, lambda cell: cell.get(key))
+        return f"{here / there:.2f}" if here is not None and there else "-"
+    return column
+
+
+def added(pick):
+    """A column: the median less that of the same load without a router, in milliseconds."""
+    def column(mine, _base, direct):
+        here, there = median(mine, pick), median(direct or [], pick)
+        return f"{(here - there) / 1000:+.3f}" if here is not None and there is not None else "-"
+    return column
+
+
+def logged(mine, _base, _direct):
+    """A column: lines in the access log for each request."""
+    share = median(mine, lambda cell: cell["log_lines"] / cell["load"]["requests"] if "log_lines" in cell else None)
+    return "-" if share is None else f"{share:.0%}"
+
+
+def median(cells, pick):
+    values = [value for value in map(pick, cells) if value is not None]
+    return statistics.median(values) if values else None
+
+
+def percentile(kind, point, digits=0):
+    return spread(lambda cell: cell["load"][kind][point], digits)
+
+
+BUSY = ("router busy", spread(lambda cell: cell.get("busy"), 2))
+OTHERS = ("CPU taken", spread(lambda cell: cell.get("taken"), 2))
+RSS = ("RSS peak MiB", spread(lambda cell: cell["rss_peak_kib"] / 1024 if "rss_peak_kib" in cell else None, 1))
+RATE = ("requests/s", spread(lambda cell: cell["load"]["requests_per_s"], 0))
+
+COLUMNS = {
+    "request": [
+        ("CPU µs/request", spread(lambda cell: cell.get("us_per_request"))), ("× HAProxy", ratio("us_per_request")),
+        RATE, BUSY, OTHERS, ("p50 µs", percentile("latency_us", "p50")), ("p99 µs", percentile("latency_us", "p99")),
+        RSS, ("logged", logged)],
+    "event": [
+        ("CPU µs/event", spread(lambda cell: cell.get("us_per_event"))), ("× HAProxy", ratio("us_per_event")),
+        ("events/s", spread(lambda cell: cell["load"]["events"] / cell["load"]["wall_s"], 0)), BUSY, OTHERS,
+        ("TTFT p50 µs", percentile("ttft_us", "p50")), ("TTFT p99 µs", percentile("ttft_us", "p99")),
+        RSS, ("logged", logged)],
+    "latency": [
+        ("p50 µs", percentile("latency_us", "p50")), ("p99 µs", percentile("latency_us", "p99")),
+        ("added p50 ms", added(lambda cell: cell["load"]["latency_us"]["p50"])),
+        ("added p99 ms", added(lambda cell: cell["load"]["latency_us"]["p99"])),
+        ("start late p50 µs", percentile("start_late_us", "p50")),
+        ("CPU µs/request", spread(lambda cell: cell.get("us_per_request"))), ("× HAProxy", ratio("us_per_request"))],
+    "stream": [
+        ("KiB/stream", spread(lambda cell: cell.get("kib_per_stream"))), ("× HAProxy", ratio("kib_per_stream")),
+        ("RSS MiB", spread(lambda cell: cell["rss_kib"] / 1024 if "rss_kib" in cell else None, 1)),
+        ("RSS before MiB", spread(lambda cell: cell["rss_before_kib"] / 1024 if "rss_before_kib" in cell else None, 1)),
+        ("streams", spread(lambda cell: cell["load"]["requests"], 0))],
+}
+
+
+def grid(head, rows):
+    """A Markdown table with aligned columns."""
+    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    line = lambda row: "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths)) + " |"
+    return "\n".join([line(head), "|" + "|".join("-" * (width + 2) for width in widths) + "|", *map(line, rows)])

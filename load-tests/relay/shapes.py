@@ -1,0 +1,53 @@
+"""The kinds of traffic. Sizes are chosen so that one cell uses at least a few hundred milliseconds of router CPU."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Shape:
+    name: str
+    what: str
+    #: Arguments of the generator.
+    load: dict
+    #: What a cell costs per: "request", "event" or "stream" (memory).
+    unit: str
+    #: Whether the contenders that write an access log run it too.
+    logs: bool = True
+    #: Rounds at most; memory does not vary like time does.
+    rounds: int = 99
+    flags: tuple = field(default=())
+
+    def command(self):
+        """The generator's arguments."""
+        pairs = [part for key, value in self.load.items() for part in (f"--{key}", str(value))]
+        return [*pairs, *self.flags]
+
+    def describe(self):
+        return {"name": self.name, "what": self.what, "load": self.load, "flags": list(self.flags), "unit": self.unit}
+
+
+NAMES = ("chat", "saturated", "single", "paced", "prompt", "open", "idle")
+
+
+def table(quick, names):
+    """The shapes of that name, in the order of NAMES; small ones if `quick`."""
+    size = (lambda full, small: small) if quick else (lambda full, small: full)
+    shapes = [
+        Shape("chat", "small chat, plain answer, 32 connections",
+              {"connections": 32, "requests": size(60000, 15000)}, "request"),
+        Shape("saturated", "32 streams of 200 events as fast as they go, 4 events in a write",
+              {"connections": 32, "requests": size(3200, 640), "events": 200, "burst": 4}, "event", logs=not quick),
+        Shape("single", "32 streams of 200 events as fast as they go, a write for each event",
+              {"connections": 32, "requests": size(1600, 320), "events": 200}, "event", logs=False),
+        Shape("paced", "256 streams, an event every 10 ms",
+              {"connections": 256, "requests": 256, "events": size(400, 120), "gap-us": 10000}, "event",
+              logs=not quick),
+        Shape("prompt", "108 KB request body, plain answer, 32 connections",
+              {"connections": 32, "requests": size(12000, 3000), "body-bytes": 108 * 1024}, "request",
+              logs=not quick),
+        Shape("open", "small chat, Poisson arrivals at 1,000/s whatever the answers do",
+              {"connections": 64, "requests": size(4000, 1000), "rate": 1000}, "latency", logs=False),
+        Shape("idle", "open streams that say nothing",
+              {"connections": size(8000, 2000)}, "stream", logs=False, rounds=size(3, 1), flags=("--idle",)),
+    ]
+    return [shape for shape in shapes if shape.name in names]
