@@ -209,3 +209,14 @@ pub enum Authorization {
     /// Written `{ from_secret: PATH }`.
     FromSecret(PathBuf),
 }
+
+impl Authorization {
+    /// Whether the client's own header goes on to the engine. `front_keys`: the front door has keys of its own.
+    pub fn passes(&self, front_keys: bool) -> bool {
+        match self {
+            Self::Auto => !front_keys,
+            Self::Pass => true,
+            Self::Strip | Self::FromSecret(_) => false,
+        }
+    }
+}

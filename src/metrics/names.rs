@@ -72,6 +72,10 @@ families! {
         "Times between two successive events of one stream.";
     STREAM_GAP_SECONDS = "tandem_stream_gap_seconds_total", Counter, ["service"], Unstable, Main,
         "Sum of the times between two successive events of one stream.";
+    TOKENS = "tandem_tokens_total", Counter, ["kind", "service"], Stable, Main,
+        "Tokens as the engines state them in `usage`; `kind` is `prompt` or `completion`.";
+    USAGE_UNREADABLE = "tandem_usage_unreadable_total", Counter, ["service"], Unstable, Main,
+        "Answers whose `usage` was there and could not be read.";
     REQUESTS_IN_FLIGHT = "tandem_requests_in_flight", Gauge, [], Stable, Main,
         "Requests admitted and not ended.";
     BUFFERED_BYTES = "tandem_buffered_bytes", Gauge, [], Stable, Main,

@@ -37,6 +37,8 @@ pub struct RequestFamilies {
     stream_events: IntCounterVec,
     stream_gaps: IntCounterVec,
     stream_gap_seconds: CounterVec,
+    tokens: IntCounterVec,
+    unreadable: IntCounterVec,
 }
 
 /// One ended request, as measured.
@@ -64,6 +66,8 @@ impl RequestFamilies {
             stream_events: build::counter_vec(registry, &names::STREAM_EVENTS)?,
             stream_gaps: build::counter_vec(registry, &names::STREAM_GAPS)?,
             stream_gap_seconds: build::seconds_vec(registry, &names::STREAM_GAP_SECONDS)?,
+            tokens: build::counter_vec(registry, &names::TOKENS)?,
+            unreadable: build::counter_vec(registry, &names::USAGE_UNREADABLE)?,
         })
     }
 
@@ -83,6 +87,9 @@ impl RequestFamilies {
             stream_events: self.stream_events.get_metric_with_label_values(&[name])?,
             stream_gaps: self.stream_gaps.get_metric_with_label_values(&[name])?,
             stream_gap_seconds: self.stream_gap_seconds.get_metric_with_label_values(&[name])?,
+            prompt_tokens: self.tokens.get_metric_with_label_values(&["prompt", name])?,
+            completion_tokens: self.tokens.get_metric_with_label_values(&["completion", name])?,
+            unreadable: self.unreadable.get_metric_with_label_values(&[name])?,
             requests_vec: self.requests.clone(),
             durations_vec: self.duration.clone(),
             legs_vec: self.legs.clone(),
@@ -105,6 +112,9 @@ pub struct ServiceMetrics {
     pub(super) stream_events: IntCounter,
     pub(super) stream_gaps: IntCounter,
     pub(super) stream_gap_seconds: Counter,
+    prompt_tokens: IntCounter,
+    completion_tokens: IntCounter,
+    unreadable: IntCounter,
     requests_vec: IntCounterVec,
     durations_vec: HistogramVec,
     legs_vec: IntCounterVec,
@@ -158,6 +168,17 @@ impl ServiceMetrics {
         {
             counter.inc();
         }
+    }
+
+    /// What an engine said it read and wrote for one request.
+    pub fn tokens(&self, prompt: u64, completion: u64) {
+        self.prompt_tokens.inc_by(prompt);
+        self.completion_tokens.inc_by(completion);
+    }
+
+    /// An engine's `usage` could not be read.
+    pub fn usage_unreadable(&self) {
+        self.unreadable.inc();
     }
 
     /// The retry table allowed an attempt, the budget did not.

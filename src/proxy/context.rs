@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::admission::{Bound, Permit};
+use super::admission::{ApiKeys, Bound};
+use super::listener::Load;
+use http::HeaderValue;
+
+use crate::config::secret_file::Watched;
 use crate::config::{RouterConfig, Timeouts};
 use crate::drain::{Phases, Tracker};
-use crate::metrics::{Held, Metrics, ServiceMetrics};
-use crate::proxy::admission::ApiKeys;
+use crate::metrics::{Metrics, ServiceMetrics};
 use crate::registry::View;
-use crate::telemetry::AccessLog;
+use crate::telemetry::access::AccessLog;
 use crate::upstream::Dial;
 
 /// One per process. Immutable, apart from what its parts guard themselves.
@@ -22,7 +25,7 @@ pub struct Shared {
     /// Front-door keys, where configured.
     pub keys: Option<Arc<ApiKeys>>,
     /// Engine credentials by service index (`upstream.authorization: from_secret`).
-    pub secrets: Vec<Option<Arc<crate::upstream::Secret>>>,
+    pub secrets: Vec<Option<Arc<Watched<HeaderValue>>>>,
     pub in_flight: Arc<Bound>,
     pub buffered: Arc<Bound>,
     pub metrics: Arc<Metrics>,
@@ -40,13 +43,5 @@ pub struct Worker {
     pub shared: Arc<Shared>,
     pub tracker: Tracker,
     pub access: AccessLog,
-}
-
-/// What every admitted request holds until its response body ends.
-#[derive(Debug)]
-pub struct Admitted {
-    pub in_flight: Permit,
-    pub gauge: Held,
-    /// The buffered body; given back earlier, once it was sent for the last time.
-    pub buffered: Option<Permit>,
+    pub load: Arc<Load>,
 }

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
+use super::request::head;
+use super::request::peek::PeekError;
 use crate::upstream::LegError;
 
 /// What the client sent is refused before anything else happens.
@@ -20,6 +22,26 @@ pub struct Refusal {
     pub allow: Option<&'static str>,
     /// The connection cannot be trusted to be in step any more.
     pub close: bool,
+}
+
+impl From<head::Refusal> for Refusal {
+    fn from(refusal: head::Refusal) -> Self {
+        let head::Refusal { status, code, message, allow, close } = refusal;
+        Self { status, code, message: message.into(), param: None, allow, close }
+    }
+}
+
+impl From<PeekError> for Refusal {
+    fn from(error: PeekError) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            code: error.code(),
+            message: error.to_string().into(),
+            param: error.param(),
+            allow: None,
+            close: false,
+        }
+    }
 }
 
 /// Which bound was hit.

@@ -6,6 +6,17 @@
 //! 4. `route` — where to: snapshot and request facts to an endpoint.
 //! 5. `dispatch` — attempts and retries on engines.
 //! 6. `relay` — the answer back to the client, and everything that is released at its end.
+//!
+//! `pipeline` strings them together; `error` and `rescue` are the one table from failure to answer; `context` is what
+//! requests share.
 
 pub mod admission;
+pub mod context;
+pub mod dispatch;
+pub mod error;
+pub mod listener;
+pub mod pipeline;
+pub mod relay;
 pub mod request;
+pub mod rescue;
+pub mod route;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 
 use super::context::Worker;
@@ -21,7 +21,7 @@ use super::request::peek::{Peek, peek};
 use super::request::route::{BodyKind, Route};
 use super::request::splice::{Segments, without_owned};
 use super::request::head;
-use crate::types::clock;
+use crate::config::Limits;
 
 /// Bodies larger than this are scanned off the traffic thread, bytes.
 const SCAN_INLINE: usize = 256 * 1024;
@@ -83,12 +83,14 @@ where
     let shared = &worker.shared;
     let limits = &shared.config.limits;
     ticket.route = Route::find(parts.uri.path());
-    let head = head::check(parts, limits).map_err(Failure::Refused)?;
+    let head = size(parts, limits)
+        .and_then(|()| head::check(parts, limits.url).map_err(Refusal::from))
+        .map_err(Failure::Refused)?;
     if head.route == Route::Health {
         return Ok(Reply::Own(synth::HEALTHY));
     }
     if let Some(keys) = &shared.keys {
-        keys.check_headers(&parts.headers).map_err(Failure::Unauthorized)?;
+        keys.check_headers(&parts.headers).map_err(|_| Failure::Unauthorized)?;
     }
     ticket.in_flight = Some(shared.in_flight.take(1).ok_or(Failure::Shed(Shed::InFlight))?);
     let deadline = shared.timeouts.total.map(|limit| ticket.started + limit);
@@ -134,6 +136,26 @@ async fn attempt(ticket: &mut Ticket, job: Job<'_>) -> Result<Reply, Failure> {
         ticket.service = ticket.worker.shared.view.load().services.get(job.service).map(Arc::clone);
     }
     dispatch::run(ticket, &job).await.map(Reply::Relay)
+}
+
+/// Count and size of the head. hyper's own bounds stand above these, so that the client gets a readable answer.
+fn size(parts: &Parts, limits: &Limits) -> Result<(), Refusal> {
+    let bytes: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if parts.headers.len() <= limits.headers && bytes <= limits.header_bytes {
+        return Ok(());
+    }
+    Err(Refusal {
+        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        code: "headers_too_large",
+        message: format!(
+            "the request head has more than {} fields or {} bytes",
+            limits.headers, limits.header_bytes
+        )
+        .into(),
+        param: None,
+        allow: None,
+        close: true,
+    })
 }
 
 fn can_serve(snapshot: &crate::registry::Snapshot) -> Result<(), Failure> {

@@ -34,7 +34,7 @@ impl fmt::Debug for Io {
 impl Io {
     /// Moves the stream to the runtime of the calling thread: its readiness is then delivered here and wakes no
     /// other core. Two system calls on TCP, nothing elsewhere.
-    pub(super) fn rehome(self) -> io::Result<Self> {
+    pub fn rehome(self) -> io::Result<Self> {
         match self {
             Self::Tcp(stream) => Ok(Self::Tcp(TcpStream::from_std(stream.into_std()?)?)),
             Self::Boxed(_) => Ok(self),

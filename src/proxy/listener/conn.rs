@@ -34,12 +34,14 @@ const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves one connection until it ends. Errors here are about that connection alone.
 pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
-    let Accepted { mut io, peer, place } = accepted;
+    let Accepted { io, peer, place } = accepted;
     let _gauge = Held::one(&worker.shared.metrics.router.connections);
     let _place = (place, Counted(Arc::clone(&worker)));
     if let crate::upstream::Io::Tcp(stream) = &io {
         let _ = stream.set_nodelay(true);
     }
+    // Accepted on another thread: from here on its readiness is delivered on this one.
+    let Ok(mut io) = io.rehome() else { return };
     let down = Downstream::new(peer, Arc::clone(&worker.shared.phases));
     let first = match worker.shared.timeouts.header_read {
         Some(limit) => timeout(limit, sniff(&mut io)).await.unwrap_or(Ok(None)),

@@ -44,6 +44,8 @@ pub enum Expired {
 #[derive(Debug)]
 pub struct Downstream {
     pub peer: SocketAddr,
+    /// The peer's address as text, made once for the heads of all its requests.
+    peer_text: Box<str>,
     pub phases: Arc<Phases>,
     born: Instant,
     /// Requests being served on it.
@@ -65,6 +67,7 @@ impl Downstream {
     pub fn new(peer: SocketAddr, phases: Arc<Phases>) -> Arc<Self> {
         Arc::new(Self {
             peer,
+            peer_text: peer.ip().to_canonical().to_string().into(),
             phases,
             born: clock::now(),
             open: AtomicU32::new(0),
@@ -76,6 +79,10 @@ impl Downstream {
             stalled: AtomicBool::new(false),
             h2: AtomicBool::new(false),
         })
+    }
+
+    pub fn peer_text(&self) -> &str {
+        &self.peer_text
     }
 
     fn now(&self) -> u64 {

@@ -16,4 +16,4 @@ pub use accept::{Accept, AcceptFuture, Accepted, accept_loop};
 pub use downstream::{Downstream, Expired, OpenRequest, Protocol};
 pub use supervised::StreamProgress;
 pub(crate) use supervised::STREAM;
-pub use worker::{Lane, lane, run_worker};
+pub use worker::{Lane, Load, lane, run_worker};

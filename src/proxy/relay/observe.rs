@@ -295,7 +295,7 @@ mod tests {
         let text = format!("data: {{\"choices\":[{{\"delta\":{{}}}}]}}\n\n{USAGE_EVENT}data: [DONE]\n\n");
         for step in 1..text.len() {
             let mut seen = events();
-            let count: u64 = text.as_bytes().chunks(step).map(|part| seen.see(part)).sum(, false);
+            let count: u64 = text.as_bytes().chunks(step).map(|part| seen.see(part, false)).sum();
             assert_eq!(seen.usage, Some(Usage { prompt: 9, completion: 3 }), "split every {step}");
             assert!(step < 5 || count <= 3);
             assert!(!seen.mid_event());

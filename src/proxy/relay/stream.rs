@@ -296,6 +296,7 @@ impl Drop for Relay {
             }
         }
         self.ticket.events = self.gaps.events;
+        self.ticket.longest_gap = (self.gaps.events > 1).then_some(self.gaps.longest);
         self.ticket.usage = self.observer.usage;
     }
 }

@@ -2,6 +2,7 @@
 //! records exactly one outcome (I7), in the metrics and as one access line.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -12,10 +13,11 @@ use crate::metrics::Observed;
 use crate::proxy::admission::Permit;
 use crate::proxy::context::Worker;
 use crate::proxy::listener::{Downstream, OpenRequest, Protocol};
-use crate::proxy::request::{RequestId, Route};
+use crate::proxy::request::id::RequestId;
+use crate::proxy::request::route::Route;
 use crate::proxy::rescue::Rescue;
 use crate::registry::{Endpoint, Service};
-use crate::telemetry::AccessRecord;
+use crate::telemetry::access::AccessRecord;
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::Outcome;
 
@@ -39,6 +41,7 @@ pub struct Ticket {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub events: u64,
+    pub longest_gap: Option<Duration>,
     pub usage: Option<Usage>,
     pub first_byte: Option<Duration>,
     pub status: Option<StatusCode>,
@@ -51,6 +54,7 @@ pub struct Ticket {
 impl Ticket {
     pub fn new(worker: Arc<Worker>, down: &Arc<Downstream>, protocol: Protocol, method: Method, id: RequestId) -> Box<Self> {
         worker.shared.metrics.router.in_flight.inc();
+        worker.load.streams.fetch_add(1, Ordering::Relaxed);
         Box::new(Self {
             worker,
             open: OpenRequest::new(down),
@@ -67,6 +71,7 @@ impl Ticket {
             bytes_in: 0,
             bytes_out: 0,
             events: 0,
+            longest_gap: None,
             usage: None,
             first_byte: None,
             status: None,
@@ -119,12 +124,12 @@ impl Ticket {
         if let Some(usage) = self.usage {
             metrics.tokens(usage.prompt, usage.completion);
         }
-        self.worker.access.record(&AccessRecord {
+        self.worker.access.log(&AccessRecord {
             request_id: self.id.as_str(),
             peer: self.down().peer.ip(),
             protocol: self.protocol.as_str(),
             method: self.method.as_str(),
-            route: Route::label(self.route),
+            route: Route::word(self.route),
             model: self.model.as_deref(),
             service: self.service.as_ref().map_or("", |s| &s.config.name),
             endpoint: self.endpoint.as_ref().map(|e| e.url.as_str()),
@@ -138,6 +143,7 @@ impl Ticket {
             events: self.events,
             ttfb_us: self.first_byte.map(|d| d.as_micros() as u64),
             duration_us: duration.as_micros() as u64,
+            longest_gap_us: self.longest_gap.map(|d| d.as_micros() as u64),
         });
     }
 }
@@ -146,5 +152,6 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         self.record();
         self.worker.shared.metrics.router.in_flight.dec();
+        self.worker.load.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,8 +1,9 @@
 //! 2. Bytes to what we need to know.
 //!
-//! Pure functions over bytes and heads: no I/O, no waiting. In the order of a request:
+//! Pure functions over bytes and heads, apart from the one bounded read. In the order of a request:
 //!
 //! * [`head`] — may this head be served at all, and as which [`route::Route`]: strict where hyper is lenient.
+//! * [`body`] — the one bounded read.
 //! * [`peek`] — one pass over the body for the routed keys; proves that it is well-formed JSON.
 //! * [`splice`] — edits of the body as segments that share its buffer.
 //! * [`headers`] — the upstream request head, and what of a response head goes to the client.
@@ -10,6 +11,7 @@
 //!
 //! `docs/request-rules.md` is the user's view of all this.
 
+pub mod body;
 mod class;
 pub mod head;
 pub mod headers;

@@ -16,7 +16,7 @@ pub enum BodyKind {
 }
 
 macro_rules! routes {
-    ($($variant:ident $body:ident $label:literal $($alias:literal)*,)*) => {
+    ($($variant:ident $body:ident $word:literal $label:literal $($alias:literal)*,)*) => {
         /// A route of the front door.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Route {
@@ -37,7 +37,10 @@ macro_rules! routes {
                 }
             }
 
-            /// The route's main path: a metric label and an access-log value.
+            /// The route as one word: metric label and access-log value. The last one stands for "no such route".
+            pub const WORDS: &'static [&'static str] = &[$($word,)* "unknown"];
+
+            /// The route's main path.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $label,)* }
             }
@@ -50,26 +53,36 @@ macro_rules! routes {
 }
 
 routes! {
-    ChatCompletions Json "/v1/chat/completions",
-    Completions Json "/v1/completions",
-    Responses Json "/v1/responses",
-    Messages Json "/v1/messages",
-    CountTokens Json "/v1/messages/count_tokens",
-    Embeddings Json "/v1/embeddings",
-    Rerank Json "/v1/rerank" "/rerank" "/v2/rerank",
-    Score Json "/v1/score" "/score",
-    Classify Json "/v1/classify" "/classify",
-    Generate Json "/generate",
-    InferenceGenerate Json "/inference/v1/generate",
-    Tokenize Json "/tokenize" "/v1/tokenize",
-    Detokenize Json "/detokenize" "/v1/detokenize",
-    AudioTranscriptions Multipart "/v1/audio/transcriptions",
-    AudioTranslations Multipart "/v1/audio/translations",
-    Models None "/v1/models",
-    Health None "/health",
+    ChatCompletions Json "chat_completions" "/v1/chat/completions",
+    Completions Json "completions" "/v1/completions",
+    Responses Json "responses" "/v1/responses",
+    Messages Json "messages" "/v1/messages",
+    CountTokens Json "count_tokens" "/v1/messages/count_tokens",
+    Embeddings Json "embeddings" "/v1/embeddings",
+    Rerank Json "rerank" "/v1/rerank" "/rerank" "/v2/rerank",
+    Score Json "score" "/v1/score" "/score",
+    Classify Json "classify" "/v1/classify" "/classify",
+    Generate Json "generate" "/generate",
+    InferenceGenerate Json "inference_generate" "/inference/v1/generate",
+    Tokenize Json "tokenize" "/tokenize" "/v1/tokenize",
+    Detokenize Json "detokenize" "/detokenize" "/v1/detokenize",
+    AudioTranscriptions Multipart "audio_transcriptions" "/v1/audio/transcriptions",
+    AudioTranslations Multipart "audio_translations" "/v1/audio/translations",
+    Models None "models" "/v1/models",
+    Health None "health" "/health",
 }
 
 impl Route {
+    /// Position in [`WORDS`](Self::WORDS); `None` is an unknown path.
+    pub fn index(route: Option<Self>) -> usize {
+        route.map_or(Self::ALL.len(), |route| route as usize)
+    }
+
+    /// The word of a route, or of an unknown path.
+    pub fn word(route: Option<Self>) -> &'static str {
+        Self::WORDS.get(Self::index(route)).copied().unwrap_or("unknown")
+    }
+
     /// The value of `Allow`. A route with a body takes POST; one without takes GET and HEAD.
     pub fn allow(self) -> &'static str {
         match self.body() {
