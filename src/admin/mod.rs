@@ -31,6 +31,8 @@ pub struct AdminState {
     /// Asked at every `/readyz`; cheap.
     pub readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
     pub endpoints: Arc<dyn EndpointControl>,
+    /// Brings gauges that are read from state up to date; called before each scrape.
+    pub refresh: Arc<dyn Fn() + Send + Sync>,
     /// The effective configuration as YAML. Paths of secret files, never their content.
     pub config_text: Arc<str>,
     pub metrics: Arc<Metrics>,
@@ -66,6 +68,7 @@ pub fn routes(state: AdminState) -> Router {
 }
 
 async fn main_metrics(State(state): State<AdminState>) -> impl IntoResponse {
+    (state.refresh)();
     ([(CONTENT_TYPE, metrics::TEXT_FORMAT)], state.metrics.render())
 }
 
@@ -73,6 +76,7 @@ async fn main_metrics(State(state): State<AdminState>) -> impl IntoResponse {
 async fn endpoint_metrics(State(state): State<AdminState>, turns: Arc<Semaphore>) -> impl IntoResponse {
     let turn = turns.acquire_owned().await;
     let rendered = tokio::task::spawn_blocking(move || {
+        (state.refresh)();
         let text = state.metrics.render_endpoints();
         drop(turn);
         text

@@ -99,6 +99,7 @@ impl Admin {
         let state = AdminState {
             readiness: Arc::new(move || asked.lock().clone()),
             endpoints: Arc::clone(&fleet) as Arc<dyn EndpointControl>,
+            refresh: Arc::new(|| {}),
             config_text: "listen: 0.0.0.0:8080\n".into(),
             metrics: Metrics::new(&words).unwrap(),
             token: Arc::new(AdminToken::load(token.map(|_| path.as_path())).unwrap()),

@@ -1,9 +1,15 @@
 //! The only place that knows every plane: a configuration becomes a running router.
+//!
+//! * `build` — every part, wired, nothing running yet; tests start it on their own runtime and transports.
+//! * `limits` — descriptors, memory and cores turned into the `auto` values.
+//! * `control` — what the admin routes see and change.
+//! * `run` — threads and runtimes of the real process, and its shutdown.
 
-/// Runs the router until it has shut down.
-///
-/// # Errors
-/// When it cannot start. Always, until the planes are wired here.
-pub fn run(_: crate::config::RouterConfig) -> anyhow::Result<()> {
-    anyhow::bail!("this build cannot run the router yet")
-}
+mod build;
+mod control;
+mod limits;
+mod run;
+
+pub use build::{Router, build};
+pub use control::Control;
+pub use run::run;

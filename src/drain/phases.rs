@@ -27,7 +27,7 @@ pub enum Phase {
 impl Phase {
     pub const ALL: [Self; 5] = [Self::Running, Self::Unready, Self::Draining, Self::Forcing, Self::Stopped];
 
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Unready => "unready",

@@ -17,7 +17,7 @@ use prometheus::{
     Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, Result,
 };
 
-use super::{Held, build, names};
+use super::{build, names};
 use crate::types::outcome::LegOutcome;
 
 /// Most endpoints with series of their own.
@@ -238,18 +238,11 @@ impl EndpointMetrics {
         self.children.ejections.inc();
     }
 
-    /// One request is on this endpoint for as long as the result lives.
-    pub fn in_flight(&self) -> Held {
-        Held::one(&self.children.in_flight)
-    }
-
-    /// One connection is idle in the pool for as long as the result lives.
-    pub fn idle(&self) -> Held {
-        Held::one(&self.children.idle)
-    }
-
-    /// Whether it may be given new requests.
-    pub fn set_selectable(&self, selectable: bool) {
+    /// What the endpoint's own state says now: requests on it, idle connections, whether it may be given new requests.
+    /// Set before a scrape instead of being kept beside that state.
+    pub fn set_load(&self, in_flight: u64, idle: usize, selectable: bool) {
+        self.children.in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
+        self.children.idle.set(i64::try_from(idle).unwrap_or(i64::MAX));
         self.children.selectable.set(i64::from(selectable));
     }
 }

@@ -190,7 +190,7 @@ fn roles_of_one_url_are_separate_series() {
     let metrics = metrics();
     let prefill = metrics.endpoints.for_endpoint("http://a", "prefill");
     let decode = metrics.endpoints.for_endpoint("http://a", "decode");
-    let _held = prefill.in_flight();
+    prefill.set_load(1, 0, true);
     drop(decode);
     let text = metrics.render_endpoints();
     assert!(text.contains("tandem_endpoint_in_flight{role=\"prefill\",url=\"http://a\"} 1\n"));

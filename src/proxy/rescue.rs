@@ -34,8 +34,20 @@ pub struct Rescue {
     pub close: bool,
 }
 
-/// Codes made by this table itself; `Failure::Refused` brings its own ([`super::request::CODES`]).
+/// Every code an error of the router can carry.
 pub const CODES: &[&str] = &[
+    "invalid_framing",
+    "invalid_host",
+    "unknown_route",
+    "method_not_allowed",
+    "uri_too_long",
+    "headers_too_large",
+    "expectation_failed",
+    "unsupported_content_encoding",
+    "unsupported_content_type",
+    "invalid_json",
+    "invalid_type",
+    "duplicate_key",
     "shutting_down",
     "invalid_api_key",
     "request_too_large",

@@ -7,7 +7,7 @@ use crate::upstream::{Fault, LegError, Written};
 
 /// Why another attempt is made; the label of `tandem_retries_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub(super) enum Reason {
     /// Nothing reached the engine: refused, unreachable, not connected in time.
     Connect,
     /// The engine took only part of the request, so it cannot have run it.
@@ -24,7 +24,7 @@ pub enum Reason {
 pub const REASONS: &[&str] = &["connect", "incomplete", "reuse_race", "busy", "server_error"];
 
 impl Reason {
-    pub fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Connect => "connect",
             Self::Incomplete => "incomplete",
@@ -36,7 +36,7 @@ impl Reason {
 }
 
 /// May a request whose leg failed without a usable answer be tried again?
-pub fn after_error(error: &LegError) -> Option<Reason> {
+pub(super) fn after_error(error: &LegError) -> Option<Reason> {
     match (error.fault, error.written) {
         // The client's own time is up.
         (Fault::TotalTimeout, _) => None,
@@ -51,7 +51,7 @@ pub fn after_error(error: &LegError) -> Option<Reason> {
 
 /// What a complete answer means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// Relay it, whatever happens.
     Final,
     /// Try once elsewhere if there is somewhere, else relay it. No fault of the engine.
@@ -60,7 +60,7 @@ pub enum Verdict {
     Failed,
 }
 
-pub fn verdict(status: StatusCode) -> Verdict {
+pub(super) fn verdict(status: StatusCode) -> Verdict {
     match status.as_u16() {
         408 | 409 | 429 | 503 => Verdict::Busy,
         500..=599 => Verdict::Failed,

@@ -14,7 +14,7 @@ use crate::upstream::Io;
 
 /// A client's stream.
 #[derive(Debug)]
-pub struct Watched {
+pub(super) struct Watched {
     io: Io,
     /// Read before hyper took over.
     first: Bytes,
@@ -22,7 +22,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    pub fn new(io: Io, first: Bytes, down: Arc<Downstream>) -> Self {
+    pub(super) fn new(io: Io, first: Bytes, down: Arc<Downstream>) -> Self {
         Self { io, first, down }
     }
 

@@ -60,8 +60,11 @@ pub async fn run_worker(worker: Arc<Worker>, mut lane: mpsc::Receiver<Accepted>)
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut count = 0u32;
     let mut open = true;
-    while open || !worker.tracker.is_empty() {
+    let tracker = worker.tracker.clone();
+    let mut ended = std::pin::pin!(tracker.wait());
+    loop {
         tokio::select! {
+            () = &mut ended, if !open => break,
             accepted = lane.recv(), if open => match accepted {
                 Some(accepted) => worker.tracker.spawn_light(serve(Arc::clone(&worker), accepted)),
                 None => open = false,

@@ -1,0 +1,143 @@
+//! Every part of a router, wired, nothing running yet.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use http::HeaderValue;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::control::Control;
+use super::limits;
+use crate::admin::{AdminState, AdminToken, Readiness};
+use crate::config::secret_file::{Mistake, Secret, Watched};
+use crate::config::{self, Authorization, RouterConfig};
+use crate::drain::{Phase, Phases, Tracker};
+use crate::metrics::{Metrics, NO_SERVICE, Vocabulary};
+use crate::proxy::admission::{ApiKeys, Bound};
+use crate::proxy::context::{Shared, Worker};
+use crate::proxy::listener::{Accepted, Lane, lane};
+use crate::proxy::request::route::Route;
+use crate::proxy::{dispatch, rescue};
+use crate::registry::Writer;
+use crate::telemetry::access::AccessSink;
+use crate::upstream::Dial;
+
+/// A router that is ready to be run.
+#[derive(Debug)]
+pub struct Router {
+    pub shared: Arc<Shared>,
+    /// The registry's one writer.
+    pub writer: Writer,
+    /// Traffic threads and the receiving ends of their lanes.
+    pub workers: Vec<(Arc<Worker>, mpsc::Receiver<Accepted>)>,
+    pub lanes: Vec<Lane>,
+    /// `limits.connections`.
+    pub places: Arc<Semaphore>,
+    pub admin: AdminState,
+    pub access: AccessSink,
+}
+
+/// The bounded words of metric labels, as their owners define them.
+fn vocabulary() -> Vocabulary {
+    const PHASES: [&str; Phase::ALL.len()] = {
+        let mut words = [""; Phase::ALL.len()];
+        let mut i = 0;
+        while i < words.len() {
+            words[i] = Phase::ALL[i].as_str();
+            i += 1;
+        }
+        words
+    };
+    Vocabulary {
+        routes: Route::WORDS,
+        error_codes: rescue::CODES,
+        retry_reasons: dispatch::REASONS,
+        phases: &PHASES,
+    }
+}
+
+/// Wires a router. `dial` makes its connections to engines. Fails when a file it needs cannot be used.
+pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router> {
+    let descriptors = limits::descriptors();
+    let threads = config.threads.unwrap_or_else(limits::threads);
+    let places = config.limits.connections.unwrap_or_else(|| limits::connections(descriptors));
+    let metrics = Metrics::new(&vocabulary()).context("metrics")?;
+    let services =
+        config.services.iter().map(|s| metrics.requests.service(&s.name)).collect::<Result<Vec<_>, _>>()?;
+    let no_service = metrics.requests.service(NO_SERVICE)?;
+    let keys = match &config.api_keys_file {
+        Some(path) => {
+            Some(Arc::new(ApiKeys::load(path, metrics.router.api_keys.clone()).context("api_keys_file")?))
+        }
+        None => None,
+    };
+    let token = Arc::new(AdminToken::load(config.admin.token_file.as_deref()).context("admin.token_file")?);
+    let secrets = config.services.iter().map(secret).collect::<anyhow::Result<Vec<_>>>()?;
+    let access = AccessSink::start(&config.access_log, metrics.router.access_log.clone())
+        .context("access_log.sink")?;
+    let (writer, view, changes) = Writer::new(&config.services, threads, &metrics.endpoints);
+    let phases = Arc::new(Phases::default());
+    let config_text: Arc<str> = config::print(&config).into();
+    let budget = config.limits.buffered_bytes.unwrap_or_else(limits::buffered_bytes);
+    let shared = Arc::new(Shared {
+        timeouts: Arc::new(config.timeouts.clone()),
+        in_flight: Bound::new(config.limits.in_flight as u64),
+        buffered: Bound::new(budget),
+        config: Arc::new(config),
+        view,
+        dial,
+        phases,
+        keys,
+        secrets,
+        metrics: Arc::clone(&metrics),
+        services,
+        no_service,
+    });
+    let (mut workers, mut lanes) = (Vec::new(), Vec::new());
+    for index in 0..threads {
+        let (lane, receiver, load) = lane();
+        let (shared, tracker, access) = (Arc::clone(&shared), Tracker::default(), access.handle());
+        workers.push((Arc::new(Worker { index, shared, tracker, access, load }), receiver));
+        lanes.push(lane);
+    }
+    let control = Arc::new(Control::new(Arc::clone(&shared), changes));
+    let refresh = Arc::clone(&control);
+    let ready = Arc::clone(&shared);
+    let admin = AdminState {
+        readiness: Arc::new(move || readiness(&ready)),
+        endpoints: control,
+        refresh: Arc::new(move || refresh.refresh()),
+        config_text,
+        metrics,
+        token,
+    };
+    Ok(Router { shared, writer, workers, lanes, places: Arc::new(Semaphore::new(places)), admin, access })
+}
+
+/// `upstream.authorization: from_secret`, as the header value it becomes.
+fn secret(service: &config::Service) -> anyhow::Result<Option<Arc<Watched<HeaderValue>>>> {
+    fn parse(text: &str) -> Result<HeaderValue, Mistake> {
+        let token = text.trim();
+        if token.is_empty() {
+            return Err(Mistake::Empty);
+        }
+        let valid = Secret::new(token).and_then(|_| HeaderValue::try_from(format!("Bearer {token}")).ok());
+        valid.map(|mut value| {
+            value.set_sensitive(true);
+            value
+        })
+        .ok_or(Mistake::NotASecret { line: 1 })
+    }
+    let Authorization::FromSecret(path) = &service.upstream.authorization else { return Ok(None) };
+    let watched = Watched::load(path, parse)
+        .with_context(|| format!("services[{}].upstream.authorization.from_secret", service.name))?;
+    Ok(Some(Arc::new(watched)))
+}
+
+/// No selectable endpoint is still ready: it answers 503 (I9).
+fn readiness(shared: &Shared) -> Readiness {
+    let phase = shared.phases.now();
+    let running = phase == Phase::Running;
+    let (passed, awaiting) = if running { (vec!["listening", "endpoints"], vec![]) } else { (vec![], vec![]) };
+    Readiness { ready: running, phase: phase.as_str(), awaiting, passed }
+}

@@ -1,0 +1,37 @@
+//! `auto` values, from what the process is given.
+
+use std::fs;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the soft descriptor limit to the hard one and returns it: sockets are what a router is made of.
+pub(super) fn descriptors() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.unwrap_or(1 << 20).max(current.unwrap_or(0));
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+        Ok(()) => wanted,
+        Err(_) => current.unwrap_or(1024),
+    }
+}
+
+/// `limits.connections: auto`: each relayed request needs a descriptor on both sides, and a reserve stays for the rest.
+pub(super) fn connections(descriptors: u64) -> usize {
+    usize::try_from(descriptors * 2 / 5).unwrap_or(usize::MAX).max(16)
+}
+
+/// `limits.buffered_bytes: auto`: a quarter of the memory the control group allows, else 1 GiB.
+pub(super) fn buffered_bytes() -> u64 {
+    const ELSE: u64 = 1 << 30;
+    // Version 2, then version 1; "max" and the huge number version 1 shows for "none" mean no limit.
+    ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .filter_map(|text| text.trim().parse::<u64>().ok())
+        .find(|limit| *limit < 1 << 50)
+        .map_or(ELSE, |limit| limit / 4)
+}
+
+/// `threads: auto`.
+pub(super) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(4)
+}

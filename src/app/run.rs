@@ -1,0 +1,156 @@
+//! The process: one thread per traffic runtime, one for the admin listener, and this one for accepting, the registry's
+//! writer and the signals.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::build::{Router, build};
+use crate::admin::{self, AdminState};
+use crate::config::RouterConfig;
+use crate::drain::{Phase, Phases, Signals, Tracker, run_sequence};
+use crate::proxy::admission::keys;
+use crate::proxy::context::{Shared, Worker};
+use crate::proxy::listener::{Accepted, accept_loop, run_worker};
+use crate::telemetry;
+use crate::types::build as facts;
+use crate::upstream::TcpDial;
+
+/// Connections the kernel keeps waiting for us.
+const BACKLOG: u32 = 4096;
+/// How long the access log may take to be written at the end.
+const LOG_FLUSH: Duration = Duration::from_secs(2);
+
+/// Runs the router until a signal has led it through its shutdown. Errors are those of starting.
+pub fn run(config: RouterConfig) -> anyhow::Result<()> {
+    telemetry::init(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: RouterConfig) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("signal handlers")?;
+    let (front_at, admin_at) = (config.listen, config.admin.listen);
+    let Router { shared, writer, workers, lanes, places, admin, access } = build(config, Arc::new(TcpDial))?;
+    let front = bind(front_at).with_context(|| format!("listen {front_at}"))?;
+    let admin_listener = bind(admin_at).with_context(|| format!("admin.listen {admin_at}"))?;
+    let addresses = (front.local_addr()?, admin_listener.local_addr()?);
+
+    let phases = Arc::clone(&shared.phases);
+    let mut ended = Vec::new();
+    for (worker, lane) in workers {
+        ended.push(traffic_thread(worker, lane)?);
+    }
+    admin_thread(admin_listener.into_std()?, admin, Arc::clone(&phases))?;
+    let tasks = Tracker::default();
+    tasks.spawn("registry-writer", writer.run());
+    tasks.spawn("phase-metric", follow_phase(Arc::clone(&shared)));
+    let stop = CancellationToken::new();
+    watch_files(&tasks, &shared, &stop);
+    let router_metrics = shared.metrics.router.clone();
+    tasks.spawn("accept", accept_loop(Box::new(front), lanes, places, router_metrics, Arc::clone(&phases)));
+    info!(
+        version = facts::VERSION, listen = %addresses.0, admin = %addresses.1, threads = ended.len(),
+        services = shared.config.services.len(), "serving"
+    );
+
+    let name = signals.next().await;
+    info!(signal = name, "asked to leave");
+    let idle = async {
+        for thread in ended {
+            let _ = thread.await;
+        }
+    };
+    let second = async {
+        let name = signals.next().await;
+        warn!(signal = name, "second signal: not waiting any longer");
+    };
+    let gauge = shared.metrics.router.in_flight.clone();
+    let open = || usize::try_from(gauge.get()).unwrap_or(0);
+    let shutdown = shared.config.shutdown.clone();
+    run_sequence(&phases, &shutdown, second, idle, open).await;
+    stop.cancel();
+    if !access.close(LOG_FLUSH) {
+        warn!("the access log took too long; its last lines may be missing");
+    }
+    Ok(())
+}
+
+fn bind(at: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    socket.listen(BACKLOG)
+}
+
+/// One traffic thread with a runtime of its own. The receiver completes when its last connection has ended.
+fn traffic_thread(
+    worker: Arc<Worker>,
+    lane: mpsc::Receiver<Accepted>,
+) -> anyhow::Result<oneshot::Receiver<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (done, ended) = oneshot::channel();
+    thread::Builder::new().name(format!("traffic-{}", worker.index)).spawn(move || {
+        runtime.block_on(run_worker(worker, lane));
+        let _ = done.send(());
+    })?;
+    Ok(ended)
+}
+
+/// The admin listener outlives the front door: probes and scrapes are answered until the end.
+fn admin_thread(
+    listener: std::net::TcpListener,
+    state: AdminState,
+    phases: Arc<Phases>,
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name("admin".to_owned()).spawn(move || {
+        runtime.block_on(async move {
+            let served = async {
+                let listener = TcpListener::from_std(listener)?;
+                let routes = admin::routes(state).into_make_service_with_connect_info::<SocketAddr>();
+                axum::serve(listener, routes).await
+            };
+            tokio::select! {
+                result = served => if let Err(error) = result { warn!(%error, "the admin listener ended") },
+                () = phases.reached(Phase::Stopped) => {}
+            }
+        });
+    })?;
+    Ok(())
+}
+
+async fn follow_phase(shared: Arc<Shared>) {
+    loop {
+        let changed = shared.phases.changed();
+        shared.metrics.router.phase(shared.phases.now().as_str());
+        changed.await;
+    }
+}
+
+/// Secret files that are read again when they change.
+fn watch_files(tasks: &Tracker, shared: &Arc<Shared>, stop: &CancellationToken) {
+    if let Some(keys) = &shared.keys {
+        tasks.spawn("api-keys", Arc::clone(keys).watch(keys::POLL, stop.clone()));
+    }
+    for secret in shared.secrets.iter().flatten() {
+        let (secret, stop) = (Arc::clone(secret), stop.clone());
+        tasks.spawn("engine-secret", async move {
+            while stop.run_until_cancelled(sleep(keys::POLL)).await.is_some() {
+                let secret = Arc::clone(&secret);
+                let polled = tokio::task::spawn_blocking(move || secret.poll()).await;
+                if let Ok(crate::config::secret_file::Change::Refused(error)) = polled {
+                    warn!(%error, "engine credential not reloaded; the last good one stays in force");
+                }
+            }
+        });
+    }
+}
