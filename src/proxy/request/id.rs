@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn minted_ids_differ_and_carry_the_time() {
-        let ids: std::collections::HashSet<String> = (0..1000).map(|_| RequestId::mint().to_string()).collect();
+        let ids: std::collections::HashSet<String> =
+            (0..1000).map(|_| RequestId::mint().to_string()).collect();
         assert_eq!(ids.len(), 1000);
         let id = uuid::Uuid::parse_str(ids.iter().next().unwrap()).unwrap();
         let (secs, _) = id.get_timestamp().unwrap().to_unix();

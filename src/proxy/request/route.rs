@@ -119,7 +119,9 @@ mod tests {
                 assert_eq!(Route::find(&other), None, "{other}");
             }
         }
-        for path in ["", "/", "*", "/v1/../workers", "/v1/%2e%2e/workers", "//workers", "/workers%2fx", "/WORKERS"] {
+        for path in
+            ["", "/", "*", "/v1/../workers", "/v1/%2e%2e/workers", "//workers", "/workers%2fx", "/WORKERS"]
+        {
             assert_eq!(Route::find(path), None, "{path}");
         }
     }

@@ -160,7 +160,10 @@ fn is_named(headers: &HeaderMap, name: &str) -> bool {
 }
 
 fn options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    headers.get_all(CONNECTION).iter().flat_map(|v| v.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii))
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|v| v.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii))
 }
 
 /// Whether a response header (lower-case name) is about one connection only; for a parser that need not even store it.
@@ -171,7 +174,8 @@ pub fn is_hop_by_hop(name: &str) -> bool {
 /// Removes what a response says about its own connection. `Content-Length` stays: it is the body's.
 pub fn strip_response(headers: &mut HeaderMap) {
     let named = names_headers(headers);
-    let goes = |name: &&HeaderName| is_hop_by_hop(name.as_str()) || (named && is_named(headers, name.as_str()));
+    let goes =
+        |name: &&HeaderName| is_hop_by_hop(name.as_str()) || (named && is_named(headers, name.as_str()));
     let going: Vec<HeaderName> = headers.keys().filter(goes).cloned().collect();
     for name in going {
         headers.remove(name);
