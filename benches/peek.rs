@@ -1,7 +1,7 @@
 //! Cost of the body peek, per body. Path covered: `proxy::request::peek::peek` alone, no I/O.
 //!
-//! `cargo bench --profile quick --bench peek`. Beside each: a skip by `serde_json` after a UTF-8 check, which is what the peek
-//! would cost with that crate and still without a nesting limit.
+//! `cargo bench --profile quick --bench peek`. Beside each: a skip by `serde_json` after a UTF-8 check, which is what
+//! the peek would cost with that crate and still without a nesting limit.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time")]
 
 use std::hint::black_box;

@@ -1,7 +1,7 @@
 //! What each header name means to the router: the one table behind the head rules and both header filters.
 //!
-//! Sorted by length, so that a name is compared with two or three candidates at most. `docs/request-rules.md` is the same table
-//! for users.
+//! Sorted by length, so that a name is compared with two or three candidates at most. `docs/request-rules.md` is the
+//! same table for users.
 
 /// What a header means here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The request id: one per client request, the same in the response, the log, the error body and the upstream head.
 //!
-//! A client's own id is taken only in a narrow alphabet, because it goes into logs and headers as it is; anything else is replaced, not
-//! refused. Minted ids are UUIDv7: they sort by time and need no coordination. They are labels, not secrets, so a fast
-//! thread-local generator is enough.
+//! A client's own id is taken only in a narrow alphabet, because it goes into logs and headers as it is; anything
+//! else is replaced, not refused. Minted ids are UUIDv7: they sort by time and need no coordination. They are labels,
+//! not secrets, so a fast thread-local generator is enough.
 
 use http::HeaderValue;
 use http::header::HeaderMap;

@@ -1,7 +1,7 @@
 //! The top-level body keys that the router knows. All others are skipped and forwarded untouched (I6).
 //!
-//! A key is here for one of two reasons: the router acts on it (now, or when it makes a prefill body), or it belongs to
-//! the router and clients may not set it (I11). A second member of the same known key is refused: engines take the
+//! A key is here for one of two reasons: the router acts on it (now, or when it makes a prefill body), or it belongs
+//! to the router and clients may not set it (I11). A second member of the same known key is refused: engines take the
 //! last, other parsers the first, so router and engine could act on different values.
 
 macro_rules! keys {

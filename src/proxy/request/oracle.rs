@@ -1,7 +1,8 @@
 //! What [`peek`](super::peek) and [`splice`](super::splice) must do, said a second time with `serde_json`.
 //!
-//! Tests and the fuzz target call [`check`] on any bytes at all. Raw texts are compared, not values, so a changed digit, escape
-//! or space inside a value shows. `serde_json`'s skipper has no nesting limit, so the limit is counted here.
+//! Tests and the fuzz target call [`check`] on any bytes at all. Raw texts are compared, not values, so a changed
+//! digit, escape or space inside a value shows. `serde_json`'s skipper has no nesting limit, so the limit is counted
+//! here.
 
 #![expect(clippy::panic, reason = "a checker for tests")]
 

@@ -1,8 +1,9 @@
 //! The routes of the front door: exact paths, nothing else.
 //!
-//! A path is compared byte for byte and never decoded, normalised or case-folded, so there is one decision for authorisation, metrics and
-//! forwarding (`/v1/../x`, `//v1/…`, `%2e`, `;x`, `/V1/…` are simply unknown). Aliases that engines serve (`/rerank`,
-//! `/v1/rerank`, `/v2/rerank`) are one route with one label; the client's own spelling is what is forwarded.
+//! A path is compared byte for byte and never decoded, normalised or case-folded, so there is one decision for
+//! authorisation, metrics and forwarding (`/v1/../x`, `//v1/…`, `%2e`, `;x`, `/V1/…` are simply unknown). Aliases
+//! that engines serve (`/rerank`, `/v1/rerank`, `/v2/rerank`) are one route with one label; the client's own spelling
+//! is what is forwarded.
 
 /// What body a route takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

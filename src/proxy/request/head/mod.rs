@@ -1,9 +1,9 @@
 //! The rules a request head must meet before anything is done with it: strict where hyper's parser is lenient.
 //!
-//! hyper accepts a missing or doubled `Host`, `Content-Length: 003`, two `Transfer-Encoding: chunked`, `gzip, chunked` and
-//! `Transfer_Encoding`. Each is harmless to hyper and dangerous between two servers that read it differently (request
-//! smuggling), so nothing ambiguous is repaired here: it is refused, and after a framing fault the connection closes.
-//! One pass over the headers, no allocation.
+//! hyper accepts a missing or doubled `Host`, `Content-Length: 003`, two `Transfer-Encoding: chunked`, `gzip,
+//! chunked` and `Transfer_Encoding`. Each is harmless to hyper and dangerous between two servers that read it
+//! differently (request smuggling), so nothing ambiguous is repaired here: it is refused, and after a framing fault
+//! the connection closes. One pass over the headers, no allocation.
 
 use http::StatusCode;
 use http::Version;
@@ -60,8 +60,8 @@ pub struct Head {
 /// Judges a head. `max_url`: longest path and query, bytes (`limits.url`).
 ///
 /// # Errors
-/// The first rule that is broken, in this order: framing and `Host` (400), CONNECT and TRACE (405), length (414), path (404), method
-/// (405), `Expect` (417), `Content-Encoding` and `Content-Type` (415).
+/// The first rule that is broken, in this order: framing and `Host` (400), CONNECT and TRACE (405), length (414),
+/// path (404), method (405), `Expect` (417), `Content-Encoding` and `Content-Type` (415).
 pub fn check(parts: &Parts, max_url: usize) -> Result<Head, Refusal> {
     let seen = Seen::gather(parts)?;
     let content_length = seen.length(parts.version)?;

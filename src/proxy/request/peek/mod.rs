@@ -1,11 +1,12 @@
 //! One pass over a request body for the few top-level keys that routing needs, with the place of each.
 //!
-//! The body is proved to be one well-formed JSON object and nothing is built from it: what is forwarded is the client's own
-//! bytes, so number text, key order, escapes and unknown keys survive (I6). Edits are made at the recorded places
-//! by [`super::splice`]. Everything that is wrong with a body is a [`PeekError`], a 400 with the place in it.
+//! The body is proved to be one well-formed JSON object and nothing is built from it: what is forwarded is the
+//! client's own bytes, so number text, key order, escapes and unknown keys survive (I6). Edits are made at the
+//! recorded places by [`super::splice`]. Everything that is wrong with a body is a [`PeekError`], a 400 with the
+//! place in it.
 //!
-//! Types are judged only where the router itself acts on the value, `model` and `stream`. There it is stricter than an
-//! engine that reads `"stream":"true"` as true: acting on a guess could differ from what the engine does.
+//! Types are judged only where the router itself acts on the value, `model` and `stream`. There it is stricter than
+//! an engine that reads `"stream":"true"` as true: acting on a guess could differ from what the engine does.
 
 use std::fmt;
 
@@ -178,8 +179,8 @@ fn describe(wrong: Wrong) -> &'static str {
 /// Reads a body. About 10 GB/s on plain text, so a body over some megabytes belongs off the event loop.
 ///
 /// # Errors
-/// Whatever is not exactly one JSON object in UTF-8, nested at most [`MAX_DEPTH`] deep, with each known key at most once
-/// and with `model` and `stream` of their types.
+/// Whatever is not exactly one JSON object in UTF-8, nested at most [`MAX_DEPTH`] deep, with each known key at most
+/// once and with `model` and `stream` of their types.
 pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
     let mut scan = Scan::new(body);
     open(&mut scan, body)?;

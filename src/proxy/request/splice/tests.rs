@@ -1,5 +1,5 @@
-//! The properties (any key order, escapes, depth, numbers, white space) run through `oracle` in `peek/tests.rs`; here are
-//! the shapes by name.
+//! The properties (any key order, escapes, depth, numbers, white space) run through `oracle` in `peek/tests.rs`; here
+//! are the shapes by name.
 
 use super::*;
 use crate::proxy::request::key::Key;
