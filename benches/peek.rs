@@ -1,7 +1,7 @@
 //! Cost of the body peek, per body. Path covered: `proxy::request::peek::peek` alone, no I/O.
 //!
-//! `cargo bench --profile quick --bench peek`. Beside each: a skip by `serde_json` after a UTF-8 check, which is what the peek
-//! would cost with that crate and still without a nesting limit.
+//! `cargo bench --profile quick --bench peek`. Beside each: a skip by `serde_json` after a UTF-8 check, which is what
+//! the peek would cost with that crate and still without a nesting limit.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time")]
 
 use std::hint::black_box;
@@ -11,7 +11,8 @@ use serde::de::IgnoredAny;
 use tandem::proxy::request::peek::peek;
 
 fn chat(content: &str, len: usize) -> String {
-    let mut body = String::from(r#"{"model":"mistral-7b-instruct","messages":[{"role":"system","content":"be brief"}"#);
+    let mut body =
+        String::from(r#"{"model":"mistral-7b-instruct","messages":[{"role":"system","content":"be brief"}"#);
     while body.len() < len {
         body.push_str(r#",{"role":"user","content":""#);
         for _ in 0..8 {
@@ -41,7 +42,8 @@ fn time(mut f: impl FnMut()) -> Duration {
 }
 
 fn main() {
-    let plain = "The quick brown fox jumps over the lazy dog, twice, and then it rests for a while in the shade. ";
+    let plain =
+        "The quick brown fox jumps over the lazy dog, twice, and then it rests for a while in the shade. ";
     let code = "    if value > limit {\\n        return Err(\\\"too large\\\");\\n    }\\n\\n";
     let chinese = "路由器把请求的前缀送到预填充引擎，然后由解码引擎继续生成。";
     let ids = format!("{{\"input_ids\":[{}]}}", vec!["12345"; 18_000].join(","));

@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 //! `tandem`: parse the command, run it, map the result to an exit code.
 
 use std::process::ExitCode;
@@ -8,3 +9,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     tandem::cli::main()
 }
+=======
+fn main() {}
+>>>>>>> w-request

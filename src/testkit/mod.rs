@@ -4,6 +4,7 @@
 //!   exactly what it received and when the peer left.
 //! * [`client`] — clients that hide nothing: raw HTTP/1.1 bytes, and h2 with its frames.
 //! * [`memory`] — named in-memory "hosts", so that a whole conversation runs on a paused clock.
+//! * [`router`] — a whole router in the test's own runtime, and the invariants after every replay.
 //! * [`wire`] — what both sides share: transports that can be reset, heads, framing, splits.
 //! * [`sse`], [`metrics`], [`eventually`], [`fixtures`], [`openai`] — assertions and inputs.
 //!
@@ -19,6 +20,7 @@ pub mod fixtures;
 pub mod memory;
 pub mod metrics;
 pub mod openai;
+pub mod router;
 pub mod sse;
 pub mod task;
 pub mod wire;

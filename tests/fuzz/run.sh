@@ -9,13 +9,13 @@ cd "$(dirname "$0")"
 targets=${2:-$(cd fuzz_targets && ls ./*.rs | sed 's|^\./||; s|\.rs$||')}
 host=$(rustc -vV | sed -n 's/^host: //p')
 
-# --target keeps the flags away from build scripts and macros. One codegen unit, or the linker loses counters.
+# --target keeps the flags away from build scripts and macros.
 export RUSTFLAGS="-Cpasses=sancov-module \
   -Cllvm-args=-sanitizer-coverage-level=4 \
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
   -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares \
-  -Clink-dead-code --cfg fuzzing"
+  --cfg fuzzing"
 
 for target in $targets; do
   cargo build --release --target "$host" --bin "$target"

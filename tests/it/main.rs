@@ -2,3 +2,4 @@
 
 mod config;
 mod openai_sdk;
+mod relay;

@@ -1,7 +1,7 @@
 //! What each header name means to the router: the one table behind the head rules and both header filters.
 //!
-//! Sorted by length, so that a name is compared with two or three candidates at most. `docs/request-rules.md` is the same table
-//! for users.
+//! Sorted by length, so that a name is compared with two or three candidates at most. `docs/request-rules.md` is the
+//! same table for users.
 
 /// What a header means here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,11 @@ fn long(name: &str) -> Class {
 
 fn prefixed(name: &str) -> Class {
     const OWNED: [&str; 3] = ["x-tandem-", "x-override-", "x-gateway-destination-endpoint"];
-    if name.starts_with("x-") && OWNED.iter().any(|prefix| name.starts_with(prefix)) { Class::Owned } else { Class::Pass }
+    if name.starts_with("x-") && OWNED.iter().any(|prefix| name.starts_with(prefix)) {
+        Class::Owned
+    } else {
+        Class::Pass
+    }
 }
 
 /// The class that a reader sees which folds `_` into `-`, as CGI-like servers do; `None` for a name without `_`.
@@ -116,17 +120,32 @@ mod tests {
             (ContentEncoding, "content-encoding"),
             (Expect, "expect"),
             (Conditional, "range if-match if-range if-none-match if-modified-since if-unmodified-since"),
-            (Owned, "x-override-rid x-override-bootstrap-room x-override-priority x-tandem-anything x-smg-routing-key"),
-            (Owned, "x-prefiller-host-port x-encoder-hosts-ports x-data-parallel-host-port x-data-parallel-rank"),
-            (Owned, "x-kv-cache-source-host-port x-gateway-destination-endpoint x-gateway-destination-endpoint-subset"),
+            (
+                Owned,
+                "x-override-rid x-override-bootstrap-room x-override-priority x-tandem-anything x-smg-routing-key",
+            ),
+            (
+                Owned,
+                "x-prefiller-host-port x-encoder-hosts-ports x-data-parallel-host-port x-data-parallel-rank",
+            ),
+            (
+                Owned,
+                "x-kv-cache-source-host-port x-gateway-destination-endpoint x-gateway-destination-endpoint-subset",
+            ),
             (Credential, "authorization x-api-key api-key"),
             (PlatformCredential, "proxy-authorization x-serverless-authorization"),
             (Cookie, "cookie"),
             (ForwardedFor, "x-forwarded-for"),
-            (Claim, "forwarded x-real-ip x-forwarded-host x-forwarded-port x-forwarded-proto x-forwarded-server"),
+            (
+                Claim,
+                "forwarded x-real-ip x-forwarded-host x-forwarded-port x-forwarded-proto x-forwarded-server",
+            ),
             (Claim, "x-forwarded-prefix"),
             (RequestId, "x-request-id"),
-            (Pass, "accept accept-encoding user-agent traceparent tracestate baggage via x-session-id x-vllm-priority"),
+            (
+                Pass,
+                "accept accept-encoding user-agent traceparent tracestate baggage via x-session-id x-vllm-priority",
+            ),
             (Pass, "openai-organization anthropic-version x x-tandem x-stainless-lang date"),
         ] {
             for name in names.split(' ') {

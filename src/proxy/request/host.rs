@@ -30,7 +30,9 @@ pub(super) fn check(uri: &Uri, hosts: usize, host: Option<&[u8]>, needed: bool) 
         return Err("the target's scheme is not http or https");
     }
     match header {
-        Some(header) if !same(header, target, uri.scheme_str()) => Err("the Host header and the target differ"),
+        Some(header) if !same(header, target, uri.scheme_str()) => {
+            Err("the Host header and the target differ")
+        }
         _ => Ok(()),
     }
 }
@@ -78,7 +80,9 @@ mod tests {
 
     #[test]
     fn hosts_and_ports_are_taken() {
-        for ok in ["a", "tandem.svc:8080", "10.0.0.1:1", "[::1]", "[fe80::1]:65535", "my_pod.ns", "a:", "A-1.~b"] {
+        for ok in
+            ["a", "tandem.svc:8080", "10.0.0.1:1", "[::1]", "[fe80::1]:65535", "my_pod.ns", "a:", "A-1.~b"]
+        {
             assert!(parse(ok.as_bytes()).is_some(), "{ok}");
         }
     }
@@ -86,8 +90,30 @@ mod tests {
     #[test]
     fn everything_else_is_no_host() {
         for bad in [
-            "", ":80", "a b", "a/b", "u@a", "u:p@a", "a:b", "a:65536", "a:+1", "a:1:2", "[::1", "[::1]x", "[]", "[a]", "::1",
-            "a,b", "a%2e", "a?x", "a#x", "數", "a\\b", "http://a", "[fe80::1%25eth0]", "a:080808080",
+            "",
+            ":80",
+            "a b",
+            "a/b",
+            "u@a",
+            "u:p@a",
+            "a:b",
+            "a:65536",
+            "a:+1",
+            "a:1:2",
+            "[::1",
+            "[::1]x",
+            "[]",
+            "[a]",
+            "::1",
+            "a,b",
+            "a%2e",
+            "a?x",
+            "a#x",
+            "數",
+            "a\\b",
+            "http://a",
+            "[fe80::1%25eth0]",
+            "a:080808080",
         ] {
             assert!(parse(bad.as_bytes()).is_none(), "{bad}");
         }

@@ -1,8 +1,8 @@
 //! The request id: one per client request, the same in the response, the log, the error body and the upstream head.
 //!
-//! A client's own id is taken only in a narrow alphabet, because it goes into logs and headers as it is; anything else is replaced, not
-//! refused. Minted ids are UUIDv7: they sort by time and need no coordination. They are labels, not secrets, so a fast
-//! thread-local generator is enough.
+//! A client's own id is taken only in a narrow alphabet, because it goes into logs and headers as it is; anything
+//! else is replaced, not refused. Minted ids are UUIDv7: they sort by time and need no coordination. They are labels,
+//! not secrets, so a fast thread-local generator is enough.
 
 use http::HeaderValue;
 use http::header::HeaderMap;
@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn minted_ids_differ_and_carry_the_time() {
-        let ids: std::collections::HashSet<String> = (0..1000).map(|_| RequestId::mint().to_string()).collect();
+        let ids: std::collections::HashSet<String> =
+            (0..1000).map(|_| RequestId::mint().to_string()).collect();
         assert_eq!(ids.len(), 1000);
         let id = uuid::Uuid::parse_str(ids.iter().next().unwrap()).unwrap();
         let (secs, _) = id.get_timestamp().unwrap().to_unix();

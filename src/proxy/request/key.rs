@@ -1,7 +1,7 @@
 //! The top-level body keys that the router knows. All others are skipped and forwarded untouched (I6).
 //!
-//! A key is here for one of two reasons: the router acts on it (now, or when it makes a prefill body), or it belongs to
-//! the router and clients may not set it (I11). A second member of the same known key is refused: engines take the
+//! A key is here for one of two reasons: the router acts on it (now, or when it makes a prefill body), or it belongs
+//! to the router and clients may not set it (I11). A second member of the same known key is refused: engines take the
 //! last, other parsers the first, so router and engine could act on different values.
 
 macro_rules! keys {
@@ -103,7 +103,7 @@ mod tests {
             let name = key.as_str();
             assert!(name.len() <= LONGEST);
             assert_eq!(Key::from_raw(name.as_bytes()), Some(key));
-            let all: String = name.bytes().map(|b| format!("\\u{b:04X}")).collect();
+            let all = name.bytes().map(|b| format!("\\u{b:04X}")).collect::<Vec<_>>().concat();
             assert_eq!(Key::from_raw(all.as_bytes()), Some(key));
         }
         assert_eq!(Key::from_raw(b"mod\\u0065l"), Some(Key::Model));
@@ -111,7 +111,17 @@ mod tests {
 
     #[test]
     fn near_misses_are_unknown() {
-        for raw in ["", "Model", "model ", "models", "mode", "mod\\u0045l", "model\\ud83d", "\\\\u006dodel", "n\\u0000"] {
+        for raw in [
+            "",
+            "Model",
+            "model ",
+            "models",
+            "mode",
+            "mod\\u0045l",
+            "model\\ud83d",
+            "\\\\u006dodel",
+            "n\\u0000",
+        ] {
             assert_eq!(Key::from_raw(raw.as_bytes()), None, "{raw}");
         }
         assert_eq!(Key::from_raw(&b"\\u006d".repeat(1 << 20)), None);

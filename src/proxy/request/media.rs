@@ -16,9 +16,13 @@ pub(super) fn is_json(value: &[u8]) -> bool {
 pub(super) fn is_multipart(value: &[u8]) -> bool {
     const BOUNDARY: &[u8] = b"boundary=";
     let boundary = |param: &[u8]| {
-        param.trim_ascii().split_at_checked(BOUNDARY.len()).is_some_and(|(k, v)| k.eq_ignore_ascii_case(BOUNDARY) && !v.is_empty())
+        param
+            .trim_ascii()
+            .split_at_checked(BOUNDARY.len())
+            .is_some_and(|(k, v)| k.eq_ignore_ascii_case(BOUNDARY) && !v.is_empty())
     };
-    essence(value).eq_ignore_ascii_case(b"multipart/form-data") && value.split(|b| *b == b';').skip(1).any(boundary)
+    essence(value).eq_ignore_ascii_case(b"multipart/form-data")
+        && value.split(|b| *b == b';').skip(1).any(boundary)
 }
 
 /// Whether this is a stream of server-sent events.
@@ -41,11 +45,25 @@ mod tests {
 
     #[test]
     fn json_types_are_told_from_others() {
-        for ok in ["application/json", "Application/JSON; charset=utf-8", "application/json ;x", "application/vnd.api+json"] {
+        for ok in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/json ;x",
+            "application/vnd.api+json",
+        ] {
             assert!(is_json(ok.as_bytes()), "{ok}");
         }
-        for bad in ["", "text/plain", "application/jsonx", "json", "application/", "+json", "a b/c+json", "/x+json", "a/b/c+json"]
-        {
+        for bad in [
+            "",
+            "text/plain",
+            "application/jsonx",
+            "json",
+            "application/",
+            "+json",
+            "a b/c+json",
+            "/x+json",
+            "a/b/c+json",
+        ] {
             assert!(!is_json(bad.as_bytes()), "{bad}");
         }
     }

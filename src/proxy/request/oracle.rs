@@ -1,7 +1,10 @@
 //! What [`peek`](super::peek) and [`splice`](super::splice) must do, said a second time with `serde_json`.
 //!
-//! Tests and the fuzz target call [`check`] on any bytes at all. Raw texts are compared, not values, so a changed digit, escape
-//! or space inside a value shows. `serde_json`'s skipper has no nesting limit, so the limit is counted here.
+//! Tests and the fuzz target call [`check`] on any bytes at all. Raw texts are compared, not values, so a changed
+//! digit, escape or space inside a value shows. `serde_json`'s skipper has no nesting limit, so the limit is counted
+//! here.
+
+#![expect(clippy::panic, reason = "a checker for tests")]
 
 use std::fmt;
 
@@ -84,9 +87,9 @@ pub fn check(body: &[u8]) {
         }
         // Found before the place where the text goes wrong.
         (Err(PeekError::Duplicate { .. } | PeekError::Type { .. }), None) => {}
-        (Err(error), Some(_)) => assert!(false, "refused ({error}): {shown}"),
+        (Err(error), Some(_)) => panic!("refused ({error}): {shown}"),
         (Err(error), None) => check_error(body, *error),
-        (Ok(_), None) => assert!(false, "accepted: {shown}"),
+        (Ok(_), None) => panic!("accepted: {shown}"),
         (Ok(peek), Some(all)) => {
             check_facts(body, peek, &all);
             check_edits(body, peek, &all);
@@ -116,7 +119,8 @@ fn check_error(body: &[u8], error: PeekError) {
 }
 
 fn check_facts(body: &[u8], peek: &Peek, Members(all): &Members) {
-    let found: Vec<_> = all.iter().filter_map(|(k, v)| known(k).map(|key| (key, k.as_bytes(), v.as_bytes()))).collect();
+    let found: Vec<_> =
+        all.iter().filter_map(|(k, v)| known(k).map(|key| (key, k.as_bytes(), v.as_bytes()))).collect();
     let told: Vec<_> = peek.members.iter().map(|m| (m.key, m.name.of(body), m.value.of(body))).collect();
     assert_eq!(told, found);
     let value = |key| found.iter().find(|(k, ..)| *k == key).map_or("null", |(_, _, v)| str(v));
@@ -199,7 +203,7 @@ fn check_values(body: &[u8], out: &Segments, edits: &[(super::peek::Member, u8)]
         }
     }
     let Ok(Value::Object(mut edited)) = serde_json::from_slice(&out.to_vec()) else {
-        return assert!(false, "no longer a value: {}", str(body));
+        panic!("no longer a value: {}", str(body));
     };
     edited.retain(|k, _| !k.starts_with("tandem-"));
     object.retain(|k, _| !k.starts_with("tandem-"));

@@ -1,11 +1,12 @@
 //! The hot loop of the JSON skipper: the stretch of a string in which nothing happens.
 //!
-//! A prompt is nearly all such stretches, so their speed is the speed of the peek. Short ones (keys, roles, text between two
-//! `\n`) end within two words; long ones go by blocks that the compiler turns into vector compares. Two block
-//! tests, because one signed comparison catches control characters and non-ASCII bytes at once: only text that is
-//! not ASCII pays for the second.
+//! A prompt is nearly all such stretches, so their speed is the speed of the peek. Short ones (keys, roles, text
+//! between two `\n`) end within two words; long ones go by blocks that the compiler turns into vector compares. Two
+//! block tests, because one signed comparison catches control characters and non-ASCII bytes at once: only text that
+//! is not ASCII pays for the second.
 
-/// With 64 bytes the compiler ORs whole vectors and tests once; with 32 it gathers a mask per compare, at half the speed.
+/// With 64 bytes the compiler ORs whole vectors and tests once; with 32 it gathers a mask per compare, at half the
+/// speed.
 const BLOCK: usize = 64;
 
 /// How far to go by words before blocks are worth their start.

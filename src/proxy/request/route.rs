@@ -1,8 +1,9 @@
 //! The routes of the front door: exact paths, nothing else.
 //!
-//! A path is compared byte for byte and never decoded, normalised or case-folded, so there is one decision for authorisation, metrics and
-//! forwarding (`/v1/../x`, `//v1/…`, `%2e`, `;x`, `/V1/…` are simply unknown). Aliases that engines serve (`/rerank`,
-//! `/v1/rerank`, `/v2/rerank`) are one route with one label; the client's own spelling is what is forwarded.
+//! A path is compared byte for byte and never decoded, normalised or case-folded, so there is one decision for
+//! authorisation, metrics and forwarding (`/v1/../x`, `//v1/…`, `%2e`, `;x`, `/V1/…` are simply unknown). Aliases
+//! that engines serve (`/rerank`, `/v1/rerank`, `/v2/rerank`) are one route with one label; the client's own spelling
+//! is what is forwarded.
 
 /// What body a route takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +133,9 @@ mod tests {
                 assert_eq!(Route::find(&other), None, "{other}");
             }
         }
-        for path in ["", "/", "*", "/v1/../workers", "/v1/%2e%2e/workers", "//workers", "/workers%2fx", "/WORKERS"] {
+        for path in
+            ["", "/", "*", "/v1/../workers", "/v1/%2e%2e/workers", "//workers", "/workers%2fx", "/WORKERS"]
+        {
             assert_eq!(Route::find(path), None, "{path}");
         }
     }

@@ -211,9 +211,17 @@ impl<IO: Wire> Conn<IO> {
     async fn step(&mut self, step: Step) -> Result<(), Exit> {
         match step {
             Step::Sleep(duration) => self.sleep(duration).await,
-            Step::Write(bytes) => self.write(&bytes).await,
-            Step::Respond(response) => self.write(&response.to_bytes()).await,
+            Step::Write(bytes) => {
+                self.note_status(&bytes);
+                self.write(&bytes).await
+            }
+            Step::Respond(response) => {
+                let bytes = response.to_bytes();
+                self.note_status(&bytes);
+                self.write(&bytes).await
+            }
             Step::WriteSplit { bytes, split, gap } => {
+                self.note_status(&bytes);
                 for piece in split.pieces(bytes.len()) {
                     let last = piece.end == bytes.len();
                     self.write(&bytes[piece]).await?;
@@ -245,6 +253,17 @@ impl<IO: Wire> Conn<IO> {
 
     fn until_end(&self) -> bool {
         !self.script.tolerate_fin
+    }
+
+    /// The final status that is about to be sent, where bytes begin with one.
+    fn note_status(&self, bytes: &[u8]) {
+        let line = bytes.strip_prefix(b"HTTP/1.1 ").or_else(|| bytes.strip_prefix(b"HTTP/1.0 "));
+        let digits = line.and_then(|rest| rest.get(..3)).and_then(|d| std::str::from_utf8(d).ok());
+        let status = digits.and_then(|d| d.parse::<u16>().ok()).filter(|status| *status >= 200);
+        let index = self.current.load(Ordering::Relaxed);
+        if status.is_some() && index != NO_REQUEST {
+            self.log.request(index, |request| request.response.status = status);
+        }
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Exit> {

@@ -17,6 +17,8 @@ pub enum BodyState {
 /// How far the scripted answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResponseState {
+    /// The status of the final answer, where its head was scripted in one step.
+    pub status: Option<u16>,
     /// When the first byte was written.
     pub first_byte_at: Option<Instant>,
     /// Bytes handed to the transport, framing included.

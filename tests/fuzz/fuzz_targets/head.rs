@@ -1,5 +1,6 @@
-//! Any bytes as a request head: whatever the head rules let through is written upstream as exactly one well-formed head
-//! with one Host, one Content-Length, no Transfer-Encoding, an origin-form target, and none of the client's control headers.
+//! Any bytes as a request head: whatever the head rules let through is written upstream as exactly one well-formed
+//! head with one Host, one Content-Length, no Transfer-Encoding, an origin-form target, and none of the client's
+//! control headers.
 #![no_main]
 
 use bytes::BytesMut;

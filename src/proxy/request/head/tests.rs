@@ -4,7 +4,8 @@ use http::{HeaderName, HeaderValue, Request};
 /// A request as hyper hands it over: `METHOD target`, then `name: value` lines.
 fn parts(version: Version, line: &str, headers: &[(&str, &str)]) -> Parts {
     let (method, target) = line.split_once(' ').unwrap();
-    let mut parts = Request::builder().method(method).uri(target).version(version).body(()).unwrap().into_parts().0;
+    let mut parts =
+        Request::builder().method(method).uri(target).version(version).body(()).unwrap().into_parts().0;
     for (name, value) in headers {
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
         parts.headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
@@ -33,8 +34,12 @@ fn framing(result: Result<Head, Refusal>) -> &'static str {
 
 #[test]
 fn an_ordinary_request_passes_with_its_facts() {
-    let head = chat(&[("content-length", "2600"), ("content-type", "application/json"), ("expect", "100-continue")]);
-    assert_eq!(head, Ok(Head { route: Route::ChatCompletions, content_length: Some(2600), expects_continue: true }));
+    let head =
+        chat(&[("content-length", "2600"), ("content-type", "application/json"), ("expect", "100-continue")]);
+    assert_eq!(
+        head,
+        Ok(Head { route: Route::ChatCompletions, content_length: Some(2600), expects_continue: true })
+    );
     let head = chat(&[("transfer-encoding", "Chunked")]).unwrap();
     assert_eq!((head.content_length, head.expects_continue), (None, false));
     assert_eq!(judge("GET /v1/models?x=%2f..", &[("host", "a")]).unwrap().route, Route::Models);
@@ -47,7 +52,16 @@ fn b01_ambiguous_framing_is_refused_and_the_connection_closed() {
     let both = [("content-length", "6"), ("transfer-encoding", "chunked")];
     assert!(framing(chat(&both)).contains("both"));
     assert!(framing(chat(&[both[1], both[0]])).contains("both"));
-    for coding in ["chunked, identity", "chunked, chunked", "gzip, chunked", "xchunked", ",chunked", "chunked;a", "", "identity"] {
+    for coding in [
+        "chunked, identity",
+        "chunked, chunked",
+        "gzip, chunked",
+        "xchunked",
+        ",chunked",
+        "chunked;a",
+        "",
+        "identity",
+    ] {
         framing(chat(&[("transfer-encoding", coding)]));
     }
     framing(chat(&[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")]));
@@ -64,7 +78,14 @@ fn b03_a_length_that_is_not_plain_digits_is_refused() {
 
 #[test]
 fn names_that_imitate_framing_or_trusted_headers_are_refused() {
-    for name in ["transfer_encoding", "content_length", "x_forwarded_for", "x-forwarded_host", "proxy_connection", "x_override_rid"] {
+    for name in [
+        "transfer_encoding",
+        "content_length",
+        "x_forwarded_for",
+        "x-forwarded_host",
+        "proxy_connection",
+        "x_override_rid",
+    ] {
         framing(chat(&[(name, "x")]));
     }
     assert_eq!(status(chat(&[("my_header", "x"), ("api_key", "x"), ("x_request_id", "x")])), 200);
@@ -80,10 +101,16 @@ fn http_1_0_may_omit_the_host_and_may_not_be_chunked() {
 
 #[test]
 fn exactly_one_valid_host_is_demanded() {
-    for hosts in [&[][..], &["a", "a"], &["a", "b"], &[""], &["a/b"], &["u@a"], &["a:b"], &["a b"], &["a,b"], &["數"]] {
+    for hosts in
+        [&[][..], &["a", "a"], &["a", "b"], &[""], &["a/b"], &["u@a"], &["a:b"], &["a b"], &["a,b"], &["數"]]
+    {
         let headers: Vec<_> = hosts.iter().map(|h| ("host", *h)).collect();
         let refusal = judge("POST /generate", &headers).unwrap_err();
-        assert_eq!((refusal.status.as_u16(), refusal.code, refusal.close), (400, "invalid_host", true), "{hosts:?}");
+        assert_eq!(
+            (refusal.status.as_u16(), refusal.code, refusal.close),
+            (400, "invalid_host", true),
+            "{hosts:?}"
+        );
     }
     assert_eq!(status(judge("POST /generate", &[("host", "[::1]:8080")])), 200);
 }
@@ -122,7 +149,15 @@ fn h2_takes_an_authority_or_an_agreeing_host() {
 #[test]
 fn b182_unknown_paths_are_404_and_known_ones_with_a_wrong_method_405() {
     let host = [("host", "a")];
-    for path in ["/v1/../workers", "/v1/%2e%2e/workers", "//workers", "/v1//chat/completions", "/workers%2fx", "/WORKERS", "*"] {
+    for path in [
+        "/v1/../workers",
+        "/v1/%2e%2e/workers",
+        "//workers",
+        "/v1//chat/completions",
+        "/workers%2fx",
+        "/WORKERS",
+        "*",
+    ] {
         assert_eq!(status(judge(&format!("POST {path}"), &host)), 404, "{path}");
     }
     assert_eq!(status(judge("POST /v1/chat/completions;x", &host)), 404);
@@ -172,8 +207,12 @@ fn encoded_bodies_and_foreign_types_are_415() {
     }
     assert_eq!(status(chat(&[("content-encoding", "Identity")])), 200);
     assert_eq!(status(chat(&[("content-type", "application/json; charset=utf-8")])), 200);
-    assert_eq!(status(chat(&[("content-type", "application/json"), ("content-type", "application/json")])), 415);
-    let audio = |value| status(judge("POST /v1/audio/transcriptions", &[("host", "a"), ("content-type", value)]));
+    assert_eq!(
+        status(chat(&[("content-type", "application/json"), ("content-type", "application/json")])),
+        415
+    );
+    let audio =
+        |value| status(judge("POST /v1/audio/transcriptions", &[("host", "a"), ("content-type", value)]));
     assert_eq!(audio("multipart/form-data; boundary=x"), 200);
     assert_eq!(audio("application/json"), 415);
     assert_eq!(status(judge("POST /v1/audio/transcriptions", &[("host", "a")])), 415);
@@ -182,7 +221,11 @@ fn encoded_bodies_and_foreign_types_are_415() {
 #[test]
 fn b05_upgrades_are_ordinary_requests() {
     for upgrade in ["h2c", "websocket", "foo"] {
-        let head = chat(&[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", upgrade), ("http2-settings", "AAMAAABk")]);
+        let head = chat(&[
+            ("connection", "Upgrade, HTTP2-Settings"),
+            ("upgrade", upgrade),
+            ("http2-settings", "AAMAAABk"),
+        ]);
         assert_eq!(head.unwrap().route, Route::ChatCompletions);
     }
 }
@@ -198,7 +241,9 @@ fn a_connection_list_made_for_work_is_refused() {
 fn b127_non_ascii_anywhere_does_not_panic() {
     for n in 0..40 {
         let text = format!("{}数─", "a".repeat(n));
-        for name in ["host", "content-length", "transfer-encoding", "content-type", "expect", "connection", "x-a"] {
+        for name in
+            ["host", "content-length", "transfer-encoding", "content-type", "expect", "connection", "x-a"]
+        {
             let _ = chat(&[(name, &text)]);
         }
         assert_eq!(status(judge(&format!("GET /health?{text}"), &[("host", "a")])), 200);

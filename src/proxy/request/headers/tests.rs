@@ -32,7 +32,11 @@ fn rendered(parts: &Parts, forward: &Forward<'_>) -> String {
 /// The values that the upstream sees under one name.
 fn sent(headers: &[(&str, &[u8])], forward: &Forward<'_>, name: &str) -> Vec<String> {
     let head = rendered(&parts("/generate", headers), forward);
-    head.lines().filter_map(|l| l.split_once(": ")).filter(|(n, _)| *n == name).map(|(_, v)| v.to_owned()).collect()
+    head.lines()
+        .filter_map(|l| l.split_once(": "))
+        .filter(|(n, _)| *n == name)
+        .map(|(_, v)| v.to_owned())
+        .collect()
 }
 
 #[test]
@@ -130,13 +134,17 @@ fn b147_what_clients_claim_is_replaced_and_what_steers_is_removed() {
 
 #[test]
 fn credentials_pass_or_stay_or_are_replaced() {
-    let headers: &[(&str, &[u8])] = &[("authorization", b"Bearer c"), ("x-api-key", b"c"), ("api-key", b"c"), ("api_key", b"c")];
+    let headers: &[(&str, &[u8])] =
+        &[("authorization", b"Bearer c"), ("x-api-key", b"c"), ("api-key", b"c"), ("api_key", b"c")];
     let names = ["authorization", "x-api-key", "api-key", "api_key"];
     let all = |forward: &Forward<'_>| names.map(|name| sent(headers, forward, name).join("|"));
     assert_eq!(all(&FORWARD), ["Bearer c", "c", "c", "c"]);
     assert_eq!(all(&Forward { credentials: Credentials::Strip, ..*FORWARD }), ["", "", "", ""]);
     let own = HeaderValue::from_static("Bearer own");
-    assert_eq!(all(&Forward { credentials: Credentials::Replace(&own), ..*FORWARD }), ["Bearer own", "", "", ""]);
+    assert_eq!(
+        all(&Forward { credentials: Credentials::Replace(&own), ..*FORWARD }),
+        ["Bearer own", "", "", ""]
+    );
 }
 
 #[test]
@@ -157,7 +165,12 @@ fn via_is_added_behind_what_is_there_and_names_the_version_received() {
 #[test]
 fn values_pass_as_the_bytes_they_are() {
     let mut out = BytesMut::new();
-    write_head(&mut out, &parts("/generate", &[("x-a", b"\xff\xe6\x95\xb0\t x"), ("x-empty", b"")]), &FORWARD, None);
+    write_head(
+        &mut out,
+        &parts("/generate", &[("x-a", b"\xff\xe6\x95\xb0\t x"), ("x-empty", b"")]),
+        &FORWARD,
+        None,
+    );
     assert!(out.windows(16).any(|w| w == b"\r\nx-a: \xff\xe6\x95\xb0\t x\r\n"));
     assert!(out.windows(13).any(|w| w == b"\r\nx-empty: \r\n"));
 }

@@ -118,7 +118,10 @@ fn b127_b128_model_names_of_any_text_and_length_are_kept_whole() {
 
 #[test]
 fn b142_many_tools_with_odd_schemas_are_not_judged() {
-    let tool = format!("{{\"type\":\"function\",\"function\":{{\"name\":\"f\",\"description\":\"{}\"}}}}", "x".repeat(14_000));
+    let tool = format!(
+        "{{\"type\":\"function\",\"function\":{{\"name\":\"f\",\"description\":\"{}\"}}}}",
+        "x".repeat(14_000)
+    );
     taken(&format!("{{\"model\":\"m\",\"tools\":[{}]}}", vec![tool; 27].join(",")));
 }
 
@@ -174,7 +177,11 @@ fn value() -> impl Strategy<Value = String> {
         Just("1e400".to_owned()),
         "-?(0|[1-9][0-9]{0,59})(\\.[0-9]{1,5})?([eE][+-]?[0-9]{1,3})?",
     ];
-    let leaf = prop_oneof![number, string(), prop::sample::select(&["true", "false", "null"][..]).prop_map(str::to_owned)];
+    let leaf = prop_oneof![
+        number,
+        string(),
+        prop::sample::select(&["true", "false", "null"][..]).prop_map(str::to_owned)
+    ];
     leaf.prop_recursive(6, 40, 5, |inner| {
         let spaced = (space(), inner.clone(), space()).prop_map(|(a, v, b)| a + &v + &b);
         let item = (space(), string(), space(), inner).prop_map(|(a, k, b, v)| format!("{a}{k}{b}:{v}"));
@@ -188,7 +195,8 @@ fn value() -> impl Strategy<Value = String> {
 fn body() -> impl Strategy<Value = String> {
     let member = (space(), key(), space(), space(), value(), space())
         .prop_map(|(a, k, b, c, v, d)| format!("{a}{k}{b}:{c}{v}{d}"));
-    (space(), prop::collection::vec(member, 0..8), space()).prop_map(|(a, m, b)| format!("{a}{{{}}}{b}", m.join(",")))
+    (space(), prop::collection::vec(member, 0..8), space())
+        .prop_map(|(a, m, b)| format!("{a}{{{}}}{b}", m.join(",")))
 }
 
 proptest! {

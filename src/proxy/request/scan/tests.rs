@@ -3,15 +3,32 @@ use super::*;
 fn fault(text: &str) -> Option<(Wrong, usize)> {
     let mut scan = Scan::new(text.as_bytes());
     let result = scan.value(0);
-    let result = result.and_then(|()| if scan.peek().is_some() { scan.fault(Wrong::Trailing) } else { Ok(()) });
+    let result =
+        result.and_then(|()| if scan.peek().is_some() { scan.fault(Wrong::Trailing) } else { Ok(()) });
     result.err().map(|f| (f.wrong, f.at))
 }
 
 #[test]
 fn well_formed_values_pass() {
     for ok in [
-        "0", "-0", "-0.0e-0", "1E+9", "1e400", "18446744073709551616", " [ ] ", "{}", "[{},[],{\"a\":[]}]", "\"\"", "null", "true",
-        "false", "\"\\u0000\\ud83d\\\\\\\"\\/\"", "\"数─\u{200c}\"", "\"\u{7f}\"", "{\"\":{\"\":\"\"}}", "[1 , 2\n,\t3\r]",
+        "0",
+        "-0",
+        "-0.0e-0",
+        "1E+9",
+        "1e400",
+        "18446744073709551616",
+        " [ ] ",
+        "{}",
+        "[{},[],{\"a\":[]}]",
+        "\"\"",
+        "null",
+        "true",
+        "false",
+        "\"\\u0000\\ud83d\\\\\\\"\\/\"",
+        "\"数─\u{200c}\"",
+        "\"\u{7f}\"",
+        "{\"\":{\"\":\"\"}}",
+        "[1 , 2\n,\t3\r]",
     ] {
         assert_eq!(fault(ok), None, "{ok}");
     }

@@ -1,5 +1,5 @@
-//! The properties (any key order, escapes, depth, numbers, white space) run through `oracle` in `peek/tests.rs`; here are
-//! the shapes by name.
+//! The properties (any key order, escapes, depth, numbers, white space) run through `oracle` in `peek/tests.rs`; here
+//! are the shapes by name.
 
 use super::*;
 use crate::proxy::request::key::Key;
@@ -43,13 +43,17 @@ fn removing_all_leaves_an_empty_object() {
 #[test]
 fn appended_members_stand_last_with_commas_only_between() {
     let add = |s: &mut Splice<'_>| {
-        s.append(Bytes::from_static(b"\"a\":1,\"b\":2")).append(Bytes::new()).append(Bytes::from_static(b"\"c\":3"));
+        s.append(Bytes::from_static(b"\"a\":1,\"b\":2"))
+            .append(Bytes::new())
+            .append(Bytes::from_static(b"\"c\":3"));
     };
     assert_eq!(edited("{}", |s, _| add(s)), "{\"a\":1,\"b\":2,\"c\":3}");
     assert_eq!(edited("{ \n} ", |s, _| add(s)), "{ \n\"a\":1,\"b\":2,\"c\":3} ");
     assert_eq!(edited("{\"x\":0 }", |s, _| add(s)), "{\"x\":0 ,\"a\":1,\"b\":2,\"c\":3}");
     let all_gone = edited("{\"n\":1,\"user\":2}", |s, p| {
-        p.members.iter().for_each(|m| drop(s.remove(m)));
+        for member in &p.members {
+            s.remove(member);
+        }
         add(s);
     });
     assert_eq!(all_gone, "{\"a\":1,\"b\":2,\"c\":3}");
@@ -88,7 +92,10 @@ fn b137_b140_a_body_without_router_owned_keys_is_the_very_same_buffer() {
 #[test]
 fn b131_digits_around_an_edit_stay() {
     let body = format!("{{\"seed\":{0},\"data_parallel_rank\":{0},\"x\":[1e400,{0}]}}", "9".repeat(60));
-    assert_eq!(removed(&body, &[Key::DataParallelRank]), format!("{{\"seed\":{0},\"x\":[1e400,{0}]}}", "9".repeat(60)));
+    assert_eq!(
+        removed(&body, &[Key::DataParallelRank]),
+        format!("{{\"seed\":{0},\"x\":[1e400,{0}]}}", "9".repeat(60))
+    );
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Which headers cross the router, and the upstream request head as bytes.
 //!
 //! The head is written anew for every leg: origin-form target with the client's query verbatim, one `Host`, our own
-//! `Content-Length`. What framed the client's request therefore cannot frame ours. End-to-end headers pass with their bytes untouched;
-//! hop-by-hop ones, everything named in `Connection`, and everything that steers engines (I11) stay here. One pass, no
-//! allocation for ordinary requests.
+//! `Content-Length`. What framed the client's request therefore cannot frame ours. End-to-end headers pass with their
+//! bytes untouched; hop-by-hop ones, everything named in `Connection`, and everything that steers engines (I11) stay
+//! here. One pass, no allocation for ordinary requests.
 
 use bytes::{BufMut, BytesMut};
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
@@ -37,7 +37,8 @@ pub struct Forward<'a> {
     pub request_id: &'a RequestId,
 }
 
-/// Appends the whole HTTP/1.1 request head for one leg to `out`. `content_length`: of the body that follows, bytes; `None`: no body.
+/// Appends the whole HTTP/1.1 request head for one leg to `out`. `content_length`: of the body that follows, bytes;
+/// `None`: no body.
 pub fn write_head(out: &mut BytesMut, parts: &Parts, forward: &Forward<'_>, content_length: Option<u64>) {
     out.reserve(1024);
     request_line(out, parts);
@@ -160,10 +161,14 @@ fn is_named(headers: &HeaderMap, name: &str) -> bool {
 }
 
 fn options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    headers.get_all(CONNECTION).iter().flat_map(|v| v.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii))
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|v| v.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii))
 }
 
-/// Whether a response header (lower-case name) is about one connection only; for a parser that need not even store it.
+/// Whether a response header (lower-case name) is about one connection only; for a parser that need not even store
+/// it.
 pub fn is_hop_by_hop(name: &str) -> bool {
     matches!(class::class(name), Class::Connection | Class::Hop | Class::TransferEncoding)
 }
@@ -171,7 +176,8 @@ pub fn is_hop_by_hop(name: &str) -> bool {
 /// Removes what a response says about its own connection. `Content-Length` stays: it is the body's.
 pub fn strip_response(headers: &mut HeaderMap) {
     let named = names_headers(headers);
-    let goes = |name: &&HeaderName| is_hop_by_hop(name.as_str()) || (named && is_named(headers, name.as_str()));
+    let goes =
+        |name: &&HeaderName| is_hop_by_hop(name.as_str()) || (named && is_named(headers, name.as_str()));
     let going: Vec<HeaderName> = headers.keys().filter(goes).cloned().collect();
     for name in going {
         headers.remove(name);
@@ -183,8 +189,8 @@ pub fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| media::is_event_stream(value.as_bytes()))
 }
 
-/// Adds what clients get from us: the request id in place of an engine's own, and for event streams what keeps caches and nginx from
-/// holding events back, unless the engine said otherwise.
+/// Adds what clients get from us: the request id in place of an engine's own, and for event streams what keeps caches
+/// and nginx from holding events back, unless the engine said otherwise.
 pub fn add_response(headers: &mut HeaderMap, request_id: &RequestId) {
     const ID: HeaderName = HeaderName::from_static(id::HEADER);
     const ACCEL: HeaderName = HeaderName::from_static("x-accel-buffering");

@@ -1,8 +1,9 @@
-//! Edits of a body as segments: untouched stretches are slices of the one buffer, so the prompt is never copied and two
-//! legs may share it (I6).
+//! Edits of a body as segments: untouched stretches are slices of the one buffer, so the prompt is never copied and
+//! two legs may share it (I6).
 //!
 //! A removed member takes exactly one adjoining comma with it: the one before it, or, while everything before it is
-//! removed too, the one behind it. Appended members stand before the final `}`, because engines take the last of two equal keys.
+//! removed too, the one behind it. Appended members stand before the final `}`, because engines take the last of two
+//! equal keys.
 
 use bytes::Bytes;
 

@@ -1,9 +1,9 @@
 //! The rules a request head must meet before anything is done with it: strict where hyper's parser is lenient.
 //!
-//! hyper accepts a missing or doubled `Host`, `Content-Length: 003`, two `Transfer-Encoding: chunked`, `gzip, chunked` and
-//! `Transfer_Encoding`. Each is harmless to hyper and dangerous between two servers that read it differently (request
-//! smuggling), so nothing ambiguous is repaired here: it is refused, and after a framing fault the connection closes.
-//! One pass over the headers, no allocation.
+//! hyper accepts a missing or doubled `Host`, `Content-Length: 003`, two `Transfer-Encoding: chunked`, `gzip,
+//! chunked` and `Transfer_Encoding`. Each is harmless to hyper and dangerous between two servers that read it
+//! differently (request smuggling), so nothing ambiguous is repaired here: it is refused, and after a framing fault
+//! the connection closes. One pass over the headers, no allocation.
 
 use http::StatusCode;
 use http::Version;
@@ -40,7 +40,10 @@ impl Refusal {
     }
 
     const fn method(allow: &'static str, message: &'static str) -> Self {
-        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message) }
+        Self {
+            allow: Some(allow),
+            ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+        }
     }
 }
 
@@ -57,13 +60,18 @@ pub struct Head {
 /// Judges a head. `max_url`: longest path and query, bytes (`limits.url`).
 ///
 /// # Errors
-/// The first rule that is broken, in this order: framing and `Host` (400), CONNECT and TRACE (405), length (414), path (404), method
-/// (405), `Expect` (417), `Content-Encoding` and `Content-Type` (415).
+/// The first rule that is broken, in this order: framing and `Host` (400), CONNECT and TRACE (405), length (414),
+/// path (404), method (405), `Expect` (417), `Content-Encoding` and `Content-Type` (415).
 pub fn check(parts: &Parts, max_url: usize) -> Result<Head, Refusal> {
     let seen = Seen::gather(parts)?;
     let content_length = seen.length(parts.version)?;
-    host::check(&parts.uri, seen.hosts, seen.host, parts.version == Version::HTTP_11 || parts.version == Version::HTTP_2)
-        .map_err(|why| Refusal { close: true, ..Refusal::new(StatusCode::BAD_REQUEST, "invalid_host", why) })?;
+    host::check(
+        &parts.uri,
+        seen.hosts,
+        seen.host,
+        parts.version == Version::HTTP_11 || parts.version == Version::HTTP_2,
+    )
+    .map_err(|why| Refusal { close: true, ..Refusal::new(StatusCode::BAD_REQUEST, "invalid_host", why) })?;
     let route = route(parts, max_url)?;
     seen.expectations()?;
     if route.body() != BodyKind::None {
@@ -160,7 +168,11 @@ impl<'a> Seen<'a> {
         if self.expect_ok {
             return Ok(());
         }
-        Err(Refusal::new(StatusCode::EXPECTATION_FAILED, "expectation_failed", "only Expect: 100-continue is understood"))
+        Err(Refusal::new(
+            StatusCode::EXPECTATION_FAILED,
+            "expectation_failed",
+            "only Expect: 100-continue is understood",
+        ))
     }
 
     fn media(&self, body: BodyKind) -> Result<(), Refusal> {
@@ -170,7 +182,9 @@ impl<'a> Seen<'a> {
             return Err(Refusal::new(STATUS, "unsupported_content_encoding", why));
         }
         let (fits, why) = match body {
-            BodyKind::Multipart => (self.media.is_some_and(media::is_multipart), "this route takes multipart/form-data"),
+            BodyKind::Multipart => {
+                (self.media.is_some_and(media::is_multipart), "this route takes multipart/form-data")
+            }
             _ => (self.media.is_none_or(media::is_json), "this route takes application/json"),
         };
         if self.types > 1 || !fits {
@@ -184,7 +198,10 @@ impl<'a> Seen<'a> {
 fn imitation(name: &str) -> Result<(), Refusal> {
     match class::folded(name) {
         // Dropped or passed later; no one frames or trusts by these.
-        None | Some(Class::Pass | Class::Conditional | Class::Credential | Class::Cookie | Class::RequestId) => Ok(()),
+        None
+        | Some(Class::Pass | Class::Conditional | Class::Credential | Class::Cookie | Class::RequestId) => {
+            Ok(())
+        }
         Some(_) => Err(Refusal::framing("a header name with '_' imitates one that the router owns")),
     }
 }
@@ -192,8 +209,7 @@ fn imitation(name: &str) -> Result<(), Refusal> {
 /// Plain decimal digits without a leading zero.
 fn parse_length(digits: &[u8]) -> Option<u64> {
     match digits {
-        [] => None,
-        [b'0', _, ..] => None,
+        [] | [b'0', _, ..] => None,
         _ if !digits.iter().all(u8::is_ascii_digit) => None,
         _ => std::str::from_utf8(digits).ok()?.parse().ok(),
     }

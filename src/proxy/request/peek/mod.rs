@@ -1,11 +1,12 @@
 //! One pass over a request body for the few top-level keys that routing needs, with the place of each.
 //!
-//! The body is proved to be one well-formed JSON object and nothing is built from it: what is forwarded is the client's own
-//! bytes, so number text, key order, escapes and unknown keys survive (I6). Edits are made at the recorded places
-//! by [`super::splice`]. Everything that is wrong with a body is a [`PeekError`], a 400 with the place in it.
+//! The body is proved to be one well-formed JSON object and nothing is built from it: what is forwarded is the
+//! client's own bytes, so number text, key order, escapes and unknown keys survive (I6). Edits are made at the
+//! recorded places by [`super::splice`]. Everything that is wrong with a body is a [`PeekError`], a 400 with the
+//! place in it.
 //!
-//! Types are judged only where the router itself acts on the value, `model` and `stream`. There it is stricter than an
-//! engine that reads `"stream":"true"` as true: acting on a guess could differ from what the engine does.
+//! Types are judged only where the router itself acts on the value, `model` and `stream`. There it is stricter than
+//! an engine that reads `"stream":"true"` as true: acting on a guess could differ from what the engine does.
 
 use std::fmt;
 
@@ -89,12 +90,22 @@ pub enum PeekError {
     /// Begins with a UTF-8 byte order mark.
     Bom,
     /// The first byte (at `at`) does not open an object.
-    NotAnObject { at: usize, found: u8 },
+    NotAnObject {
+        at: usize,
+        found: u8,
+    },
     Malformed(Fault),
     /// A second member of a known key begins at `at`.
-    Duplicate { key: Key, at: usize },
+    Duplicate {
+        key: Key,
+        at: usize,
+    },
     /// The value at `at` has a type that this key may not have.
-    Type { key: Key, at: usize, expected: &'static str },
+    Type {
+        key: Key,
+        at: usize,
+        expected: &'static str,
+    },
 }
 
 impl PeekError {
@@ -120,10 +131,16 @@ impl fmt::Display for PeekError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Empty => f.write_str("the request body is empty; a JSON object is expected"),
-            Self::Bom => f.write_str("the request body begins with a byte order mark; JSON is sent without one"),
+            Self::Bom => {
+                f.write_str("the request body begins with a byte order mark; JSON is sent without one")
+            }
             Self::NotAnObject { at, found } => {
                 write!(f, "the request body must be a JSON object, but byte {at} is ")?;
-                if found.is_ascii_graphic() { write!(f, "'{}'", char::from(found)) } else { write!(f, "0x{found:02x}") }
+                if found.is_ascii_graphic() {
+                    write!(f, "'{}'", char::from(found))
+                } else {
+                    write!(f, "0x{found:02x}")
+                }
             }
             Self::Malformed(Fault { at, wrong }) => {
                 write!(f, "the request body is not valid JSON: {} at byte {at}", describe(wrong))?;
@@ -162,13 +179,20 @@ fn describe(wrong: Wrong) -> &'static str {
 /// Reads a body. About 10 GB/s on plain text, so a body over some megabytes belongs off the event loop.
 ///
 /// # Errors
-/// Whatever is not exactly one JSON object in UTF-8, nested at most [`MAX_DEPTH`] deep, with each known key at most once
-/// and with `model` and `stream` of their types.
+/// Whatever is not exactly one JSON object in UTF-8, nested at most [`MAX_DEPTH`] deep, with each known key at most
+/// once and with `model` and `stream` of their types.
 pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
     let mut scan = Scan::new(body);
     open(&mut scan, body)?;
-    let mut peek =
-        Peek { model: None, stream: false, n: Count::Absent, best_of: Count::Absent, members: vec![], count: 0, close: 0 };
+    let mut peek = Peek {
+        model: None,
+        stream: false,
+        n: Count::Absent,
+        best_of: Count::Absent,
+        members: vec![],
+        count: 0,
+        close: 0,
+    };
     let mut before = scan.at;
     scan.at += 1;
     if scan.must_peek()? != b'}' {
@@ -234,7 +258,10 @@ fn note(peek: &mut Peek, key: Key, first: u8, value: Span, body: &[u8]) -> Resul
     let wrong = |expected| PeekError::Type { key, at: value.start, expected };
     match (key, first) {
         (Key::Model | Key::Stream, b'n') => {}
-        (Key::Model, b'"') => peek.model = Some(text(value.of(body)).ok_or(wrong("a string of whole characters"))?),
+        (Key::Model, b'"') => {
+            let model = text(value.of(body)).ok_or(wrong("a string of whole characters"))?;
+            peek.model = Some(model);
+        }
         (Key::Model, _) => return Err(wrong("a string")),
         (Key::Stream, b't' | b'f') => peek.stream = first == b't',
         (Key::Stream, _) => return Err(wrong("true or false")),
