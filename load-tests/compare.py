@@ -35,6 +35,8 @@ def arguments():
                         "(default 3, quick 1)")
     parser.add_argument("--router-cpu", type=int, default=0, help="the CPU of the contender (default 0)")
     parser.add_argument("--load-cpu", type=int, default=1, help="the CPU of engine and generator (default 1)")
+    parser.add_argument("--realtime", action="store_true", help="on a shared machine, go before its other programs: "
+                        "the router in the real-time class, the load at the highest priority (needs root)")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "out" / "results.json")
     return parser.parse_args()
 
@@ -63,7 +65,7 @@ def main():
     patience = args.patience if args.patience is not None else (1 if args.quick else 3)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="relay-load-") as scratch:
-        bench = measure.Bench(tools, pathlib.Path(scratch), args.router_cpu, args.load_cpu)
+        bench = measure.Bench(tools, pathlib.Path(scratch), args.router_cpu, args.load_cpu, args.realtime)
         with bench.engine():
             cells = run_rounds(bench, field, picked, rounds, patience)
     result = {
@@ -71,6 +73,7 @@ def main():
         "seconds": round(time.monotonic() - began),
         "quick": args.quick,
         "rounds": rounds,
+        "realtime": args.realtime,
         "machine": machine.describe(),
         "contenders": {each.name: each.version for each in field},
         "shapes": [shape.describe() for shape in picked],

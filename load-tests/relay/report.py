@@ -11,7 +11,7 @@ def text(result):
     """All shapes as Markdown."""
     machine = result["machine"]
     parts = [f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']}; {result['rounds']} rounds, "
-             f"{result['seconds']} s{', QUICK' if result['quick'] else ''}"]
+             f"{result['seconds']} s{', QUICK' if result['quick'] else ''}{', real-time class' if result['realtime'] else ''}"]
     parts += [f"{name}: {version}" for name, version in result["contenders"].items() if "+" not in name and "-" not in name]
     for shape in result["shapes"]:
         parts.append("\n" + section(shape, result))
@@ -41,7 +41,7 @@ def section(shape, result):
 
 
 def disturbed(cell):
-    return cell.get("taken", 0) > CROWDED
+    return cell.get("disturbed", False)
 
 
 def quiet(cells):
