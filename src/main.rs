@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 //! `tandem`: parse the command, run it, map the result to an exit code.
 
 use std::process::ExitCode;
@@ -9,6 +8,3 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     tandem::cli::main()
 }
-=======
-fn main() {}
->>>>>>> w-request
