@@ -7,6 +7,7 @@
 mod accept;
 mod conn;
 mod downstream;
+mod leave;
 mod sniff;
 mod stream;
 mod supervised;
