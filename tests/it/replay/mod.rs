@@ -2,6 +2,7 @@
 //! its size in CI, and `REPLAY_SCALE=full` runs the size the report asks for.
 
 mod shutdown;
+mod shutdown_clock;
 
 /// `full` when `REPLAY_SCALE=full` is set, else `ci`.
 pub fn scale(ci: usize, full: usize) -> usize {
