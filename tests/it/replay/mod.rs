@@ -1,6 +1,7 @@
 //! Replays of faults that users of routers like this one reported. A function's prefix is the report's row; each states
 //! its size in CI, and `REPLAY_SCALE=full` runs the size the report asks for.
 
+mod bytes;
 mod shutdown;
 mod shutdown_clock;
 
