@@ -2,6 +2,7 @@
 //! its size in CI, and `REPLAY_SCALE=full` runs the size the report asks for.
 
 mod bytes;
+mod headers;
 mod shutdown;
 mod shutdown_clock;
 
