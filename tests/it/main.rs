@@ -1,6 +1,8 @@
 //! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
 
+mod admin;
 mod config;
+mod keys;
 mod openai_sdk;
 mod process;
 mod relay;

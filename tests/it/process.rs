@@ -48,16 +48,10 @@ impl Process {
         Self::start(&flags).await
     }
 
-    /// With environment variables too. `TANDEM_*` of the test's own environment are left out.
+    /// With environment variables too.
     pub async fn start_with(flags: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
-        command.args(["router", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
-        command.args(["--log-format", "json"]).args(flags);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TANDEM_")) {
-            command.env_remove(name);
-        }
-        command.envs(env.iter().copied()).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = tandem("router");
+        command.args(["--log-format", "json"]).args(flags).envs(env.iter().copied());
         let mut child = command.spawn().unwrap();
         let (out, err) = (Sink::of(child.stdout.take().unwrap()), Sink::of(child.stderr.take().unwrap()));
         let serving = eventually(SOON, "the process to serve", || {
@@ -145,6 +139,27 @@ impl Process {
         })
         .await
     }
+}
+
+/// A command line of the binary; `router` listens on free ports. `TANDEM_*` of the test's own environment are left out.
+pub fn tandem(subcommand: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    command.arg(subcommand);
+    if subcommand == "router" {
+        command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+    }
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TANDEM_")) {
+        command.env_remove(name);
+    }
+    command.kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a command line to its end. Exit code, standard output, standard error.
+pub async fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let output = tokio::time::timeout(SOON, command.output()).await.unwrap().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// Everything a stream of the process has said.
