@@ -3,6 +3,7 @@
 
 mod bytes;
 mod headers;
+mod secrets;
 mod shutdown;
 mod shutdown_clock;
 
