@@ -4,6 +4,7 @@ mod admin;
 mod config;
 mod keys;
 mod openai_sdk;
+mod policies;
 mod process;
 mod relay;
 mod replay;
