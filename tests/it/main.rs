@@ -3,6 +3,7 @@
 mod admin;
 mod config;
 mod keys;
+mod observability;
 mod openai_sdk;
 mod policies;
 mod process;

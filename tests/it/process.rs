@@ -37,7 +37,7 @@ impl Process {
     /// With these flags after `router`; listens on free ports and is ready when this returns. Diagnostics are JSON, the
     /// access log goes to standard output.
     pub async fn start(flags: &[&str]) -> Self {
-        Self::start_with(flags, &[]).await
+        Self::spawn(flags, true).await
     }
 
     /// One plain service of this engine and a configuration in YAML that is not about the listeners.
@@ -48,12 +48,16 @@ impl Process {
         Self::start(&flags).await
     }
 
-    /// With environment variables too.
-    pub async fn start_with(flags: &[&str], env: &[(&str, &str)]) -> Self {
+    /// The same, with a standard output that nobody reads: a pipe that fills up.
+    pub async fn start_unread(flags: &[&str]) -> Self {
+        Self::spawn(flags, false).await
+    }
+
+    async fn spawn(flags: &[&str], read: bool) -> Self {
         let mut command = tandem("router");
-        command.args(["--log-format", "json"]).args(flags).envs(env.iter().copied());
-        let mut child = command.spawn().unwrap();
-        let (out, err) = (Sink::of(child.stdout.take().unwrap()), Sink::of(child.stderr.take().unwrap()));
+        let mut child = command.args(["--log-format", "json"]).args(flags).spawn().unwrap();
+        let out = if read { Sink::of(child.stdout.take().unwrap()) } else { Sink::default() };
+        let err = Sink::of(child.stderr.take().unwrap());
         let serving = eventually(SOON, "the process to serve", || {
             let line = err.json_lines().into_iter().find(|line| line["message"] == "serving");
             line.ok_or_else(|| err.text())
@@ -190,4 +194,15 @@ impl Sink {
     fn json_lines(&self) -> Vec<Value> {
         self.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
+}
+
+/// Waits until the probe says yes.
+pub async fn poll(what: &str, mut probe: impl AsyncFnMut() -> bool) {
+    for _ in 0..SOON.as_millis() / 20 {
+        if probe().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("waited {SOON:?} for {what}");
 }
