@@ -28,7 +28,8 @@ async fn rig(token: bool) -> (EngineHandle, EngineHandle, Process, tempfile::Tem
     std::fs::write(&file, "admin-token-1\n").unwrap();
     let (a, b) = (Engine::start_tcp(Script::new(answer)).await, Engine::start_tcp(Script::new(answer)).await);
     let (url_a, url_b) = (a.url(), b.url());
-    let mut flags = vec!["--worker", &url_a, "--worker", &url_b, "--policy", "round_robin", "--shutdown-delay", "0s"];
+    let mut flags =
+        vec!["--worker", &url_a, "--worker", &url_b, "--policy", "round_robin", "--shutdown-delay", "0s"];
     if token {
         flags.extend(["--admin-token-file", file.to_str().unwrap()]);
     }
@@ -62,7 +63,10 @@ async fn a_drained_endpoint_takes_no_new_request_while_its_stream_finishes() {
     let again = process.admin_call("PUT", &path, &[TOKEN]).await;
     assert_eq!((again.status(), &again.json()["changed"]), (200, &json!(false)));
     let shown = endpoint(&process, &a).await;
-    assert_eq!((&shown["selectable"], &shown["reason"], &shown["draining"]), (&json!(false), &json!("admin_drain"), &json!(true)));
+    assert_eq!(
+        (&shown["selectable"], &shown["reason"], &shown["draining"]),
+        (&json!(false), &json!("admin_drain"), &json!(true))
+    );
     assert_eq!(shown["in_flight"], 1);
     for _ in 0..20 {
         let mut client = process.client().await;
@@ -86,8 +90,11 @@ async fn a_drained_endpoint_takes_no_new_request_while_its_stream_finishes() {
         assert_eq!(client.request(&post_chat(chat_body("m", false))).await.unwrap().status(), 200);
     }
     assert_eq!(a.log.request_count(), 6);
-    for (action, changed) in [("endpoint.drain", true), ("endpoint.drain", false), ("endpoint.undrain", true)] {
-        process.logged(&[("target", json!("audit")), ("action", json!(action)), ("changed", json!(changed))]).await;
+    for (action, changed) in [("endpoint.drain", true), ("endpoint.drain", false), ("endpoint.undrain", true)]
+    {
+        process
+            .logged(&[("target", json!("audit")), ("action", json!(action)), ("changed", json!(changed))])
+            .await;
     }
 }
 
@@ -134,8 +141,15 @@ async fn b180_changes_need_the_token_and_reads_do_not() {
     assert_eq!(endpoint(&process, &a).await["selectable"], true);
     // The front door has none of these routes.
     let mut client = process.client().await;
-    for line in [format!("PUT {path}"), "GET /metrics".to_owned(), "GET /config".to_owned(), "GET /endpoints".to_owned()] {
-        let answer = client.request(format!("{line} HTTP/1.1\r\nHost: t\r\n{TOKEN}\r\nContent-Length: 0\r\n\r\n")).await;
+    for line in [
+        format!("PUT {path}"),
+        "GET /metrics".to_owned(),
+        "GET /config".to_owned(),
+        "GET /endpoints".to_owned(),
+    ] {
+        let answer = client
+            .request(format!("{line} HTTP/1.1\r\nHost: t\r\n{TOKEN}\r\nContent-Length: 0\r\n\r\n"))
+            .await;
         assert_eq!(answer.unwrap().status(), 404, "{line}");
     }
     assert_eq!(a.log.request_count() + b.log.request_count(), 0);
@@ -169,7 +183,11 @@ async fn probes_metrics_and_configuration_are_served() {
     }
     let scrape = process.scrape().await;
     for (name, labels, value) in [
-        ("tandem_requests_total", &[("route", "chat_completions"), ("outcome", "ok"), ("service", "default")][..], 4.0),
+        (
+            "tandem_requests_total",
+            &[("route", "chat_completions"), ("outcome", "ok"), ("service", "default")][..],
+            4.0,
+        ),
         ("tandem_requests_in_flight", &[], 0.0),
         ("tandem_shutdown_phase", &[("phase", "running")], 1.0),
         ("tandem_shutdown_phase", &[("phase", "unready")], 0.0),

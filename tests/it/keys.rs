@@ -44,16 +44,24 @@ async fn only_a_key_of_the_file_enters_on_any_route_and_protocol() {
         let answer = client.request(&post(CHAT, lines, chat_body("m", false))).await.unwrap();
         assert_eq!(answer.status(), status, "{lines:?}");
         let mut client = router.h2_client().await;
-        let mut request = Request::post(format!("{}{CHAT}", router.url())).header("content-type", "application/json");
+        let mut request =
+            Request::post(format!("{}{CHAT}", router.url())).header("content-type", "application/json");
         for (name, value) in lines.iter().map(|line| line.split_once(": ").unwrap()) {
             request = request.header(name, value);
         }
         let body = chat_body("m", false).into();
-        assert_eq!(client.request(request.body(()).unwrap(), body).await.unwrap().status, status, "h2 {lines:?}");
+        assert_eq!(
+            client.request(request.body(()).unwrap(), body).await.unwrap().status,
+            status,
+            "h2 {lines:?}"
+        );
         if status == 401 {
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
             let error = &answer.json()["error"];
-            assert_eq!((&error["code"], &error["type"]), (&json!("invalid_api_key"), &json!("authentication_error")));
+            assert_eq!(
+                (&error["code"], &error["type"]),
+                (&json!("invalid_api_key"), &json!("authentication_error"))
+            );
         }
     }
     assert_eq!(engine.log.request_count(), 6);
@@ -80,7 +88,8 @@ async fn a_wrong_key_is_refused_before_the_body_is_read() {
         client.close();
     }
     let mut client = router.h2_client().await;
-    let request = Request::post(format!("{}{CHAT}", router.url())).header("x-api-key", "wrong").body(()).unwrap();
+    let request =
+        Request::post(format!("{}{CHAT}", router.url())).header("x-api-key", "wrong").body(()).unwrap();
     let mut stream = client.start(request, None).await.unwrap();
     assert_eq!(stream.head().await.unwrap().status(), 401);
     drop(stream);
@@ -142,7 +151,9 @@ async fn keys_are_taken_over_while_the_process_runs_and_a_bad_file_changes_nothi
 #[tokio::test]
 async fn without_a_usable_key_file_the_process_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, content) in [("empty", Some("")), ("comments", Some("# a\n")), ("bad", Some("two words\n")), ("none", None)] {
+    for (name, content) in
+        [("empty", Some("")), ("comments", Some("# a\n")), ("bad", Some("two words\n")), ("none", None)]
+    {
         let file = dir.path().join(name);
         if let Some(content) = content {
             std::fs::write(&file, content).unwrap();

@@ -1,5 +1,11 @@
 //! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code: what is not as expected must stop the test"
+)]
+
 mod admin;
 mod config;
 mod keys;

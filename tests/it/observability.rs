@@ -80,13 +80,17 @@ async fn b118_each_outcome_has_one_line_and_one_count() {
     ];
     for (n, (request, leaves, outcome, status, error)) in cases.iter().enumerate() {
         play(&router, request, *leaves).await;
-        let all = || router.scrape().sum("tandem_requests_total", &[]) as usize;
-        eventually(SOON, "the outcome", || if all() == n + 1 { Ok(()) } else { Err(all()) }).await;
+        let wanted = f64::from(u32::try_from(n + 1).unwrap());
+        let all = || router.scrape().sum("tandem_requests_total", &[]);
+        eventually(SOON, "the outcome", || if all() > wanted - 0.5 { Ok(()) } else { Err(all()) }).await;
         let lines = router.access_lines();
         let line = lines.last().unwrap();
-        let said = (line["outcome"].as_str().unwrap(), line["status"].as_u64().unwrap(), line["error"].as_str());
+        let said =
+            (line["outcome"].as_str().unwrap(), line["status"].as_u64().unwrap(), line["error"].as_str());
         assert_eq!(said, (*outcome, *status, *error), "{line}");
-        assert!(line.get("duration_us").is_some() && line["request_id"].as_str().is_some_and(|id| !id.is_empty()));
+        assert!(
+            line.get("duration_us").is_some() && line["request_id"].as_str().is_some_and(|id| !id.is_empty())
+        );
     }
     net.set_fault("e1", DialFault::Refuse);
     router.endpoints()[0].pool.close();
@@ -96,8 +100,14 @@ async fn b118_each_outcome_has_one_line_and_one_count() {
     play(&router, &chat("m", false), false).await;
     let lines = router.access_lines();
     assert_eq!(lines.len(), cases.len() + 2);
-    assert_eq!((&lines[cases.len()]["error"], &lines[cases.len()]["outcome"]), (&json!("upstream_connect_failed"), &json!("upstream_error")));
-    assert_eq!((&lines[cases.len() + 1]["error"], &lines[cases.len() + 1]["outcome"]), (&json!("no_endpoint"), &json!("no_endpoint")));
+    assert_eq!(
+        (&lines[cases.len()]["error"], &lines[cases.len()]["outcome"]),
+        (&json!("upstream_connect_failed"), &json!("upstream_error"))
+    );
+    assert_eq!(
+        (&lines[cases.len() + 1]["error"], &lines[cases.len() + 1]["outcome"]),
+        (&json!("no_endpoint"), &json!("no_endpoint"))
+    );
     let mut by_outcome: BTreeMap<&str, f64> = BTreeMap::new();
     for line in &lines {
         *by_outcome.entry(line["outcome"].as_str().unwrap()).or_default() += 1.0;
@@ -106,7 +116,10 @@ async fn b118_each_outcome_has_one_line_and_one_count() {
     for (outcome, count) in by_outcome {
         let seen = scrape.sum("tandem_requests_total", &[("outcome", outcome)]);
         let timed = scrape.sum("tandem_request_duration_seconds_count", &[("outcome", outcome)]);
-        assert!((seen - count).abs() < 0.5 && (timed - count).abs() < 0.5, "{outcome}: {count} lines, {seen} counted");
+        assert!(
+            (seen - count).abs() < 0.5 && (timed - count).abs() < 0.5,
+            "{outcome}: {count} lines, {seen} counted"
+        );
     }
     router.assert_invariants(&[&engine]).await;
 }
@@ -119,7 +132,10 @@ async fn shed_requests_have_their_line_too() {
     engine.log.wait_for(1, SOON).await;
     play(&router, &post_chat(chat_body("m", false)), false).await;
     let line = router.access_lines().pop().unwrap();
-    assert_eq!((&line["outcome"], &line["status"], &line["error"]), (&json!("overload"), &json!(503), &json!("server_overloaded")));
+    assert_eq!(
+        (&line["outcome"], &line["status"], &line["error"]),
+        (&json!("overload"), &json!(503), &json!("server_overloaded"))
+    );
     drop(holder);
     router.assert_invariants(&[&engine]).await;
 }
@@ -176,7 +192,8 @@ async fn a_log_sink_that_blocks_does_not_block_requests() {
     client.close();
     process.signal(Signal::TERM);
     assert_eq!(process.exited(SOON).await.code(), Some(0));
-    let late = |line: &Value| line["message"].as_str().is_some_and(|m| m.contains("access log took too long"));
+    let late =
+        |line: &Value| line["message"].as_str().is_some_and(|m| m.contains("access log took too long"));
     assert!(process.log_lines().iter().any(late), "{}", process.stderr());
 }
 
@@ -203,8 +220,16 @@ async fn text_and_json_lines_say_the_same() {
     let mut seen = Vec::new();
     for format in ["json", "text"] {
         let file = dir.path().join(format);
-        let flags =
-            ["--worker", &url, "--shutdown-delay", "0s", "--access-log", file.to_str().unwrap(), "--access-log-format", format];
+        let flags = [
+            "--worker",
+            &url,
+            "--shutdown-delay",
+            "0s",
+            "--access-log",
+            file.to_str().unwrap(),
+            "--access-log-format",
+            format,
+        ];
         let mut process = Process::start(&flags).await;
         let mut client = process.client().await;
         let id = ["X-Request-Id: the-id"];
@@ -218,8 +243,22 @@ async fn text_and_json_lines_say_the_same() {
     }
     let line: Value = serde_json::from_str(&seen[0]).unwrap();
     assert_eq!(seen[1].lines().count(), 1);
-    for key in ["request_id", "protocol", "method", "route", "model", "service", "endpoint", "stream", "status", "outcome",
-        "attempts", "bytes_in", "bytes_out", "events"] {
+    for key in [
+        "request_id",
+        "protocol",
+        "method",
+        "route",
+        "model",
+        "service",
+        "endpoint",
+        "stream",
+        "status",
+        "outcome",
+        "attempts",
+        "bytes_in",
+        "bytes_out",
+        "events",
+    ] {
         let value = match &line[key] {
             Value::String(text) if !["protocol", "route", "outcome"].contains(&key) => format!("{text:?}"),
             Value::String(word) => word.clone(),
@@ -227,7 +266,10 @@ async fn text_and_json_lines_say_the_same() {
         };
         assert!(seen[1].contains(&format!(" {key}={value}")), "{key}={value} in {}", seen[1]);
     }
-    assert_eq!((&line["request_id"], &line["events"], &line["stream"]), (&json!("the-id"), &json!(7), &json!(true)));
+    assert_eq!(
+        (&line["request_id"], &line["events"], &line["stream"]),
+        (&json!("the-id"), &json!(7), &json!(true))
+    );
 }
 
 /// Sampling leaves out successes only.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tandem::testkit::engine::openai::{ChatStream, chat_json, error, event, models};
 use tandem::config::RouterConfig;
+use tandem::testkit::engine::openai::{ChatStream, chat_json, error, event, models};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Script, Step};
 use tandem::testkit::openai::{run, run_with};
 use tandem::testkit::router::{TestRouter, config_for};
@@ -97,7 +97,14 @@ async fn a_stream_that_fails_surfaces_as_an_error_after_its_events() {
 #[tokio::test]
 async fn through_the_router_everything_is_as_without_it() {
     let scenarios = [
-        "chat", "stream", "models", "error:missing", "error:bad", "error:busy", "stream:broken", "stream:missing",
+        "chat",
+        "stream",
+        "models",
+        "error:missing",
+        "error:bad",
+        "error:busy",
+        "stream:broken",
+        "stream:missing",
     ];
     let (engine, router) = routed(|_| {}).await;
     let (mut direct, mut seen) = tokio::join!(results(&scenarios), through(&router, &[], &scenarios));
@@ -115,7 +122,10 @@ async fn through_the_router_a_cut_stream_raises_after_its_events() {
     let seen = through(&router, &[], &["stream:cut", "stream:broken"]).await;
     let cut = &seen["stream:cut"];
     assert_eq!((&cut["text"], &cut["finish_reason"]), (&json!("t0 t1 "), &Value::Null));
-    assert_eq!((&cut["error"]["class"], &cut["error"]["code"]), (&json!("APIError"), &json!("upstream_lost")));
+    assert_eq!(
+        (&cut["error"]["class"], &cut["error"]["code"]),
+        (&json!("APIError"), &json!("upstream_lost"))
+    );
     assert_eq!(seen["stream:broken"]["error"]["message"], "engine lost");
     let outcomes: Vec<Value> = router.access_lines().iter().map(|line| line["outcome"].clone()).collect();
     assert_eq!(outcomes, ["upstream_error", "upstream_error"]);
@@ -126,11 +136,15 @@ async fn through_the_router_a_cut_stream_raises_after_its_events() {
 #[tokio::test]
 async fn the_client_repeats_what_it_may_and_nothing_that_may_have_run() {
     let (engine, router) = routed(|_| {}).await;
-    let seen = through(&router, &["--retries", "2"], &["error:busy-briefly", "error:lost", "error:bad"]).await;
+    let seen =
+        through(&router, &["--retries", "2"], &["error:busy-briefly", "error:lost", "error:bad"]).await;
     let asked = |model: &str| engine.log.requests().iter().filter(|r| r.json()["model"] == model).count();
     assert_eq!((asked("busy-briefly"), asked("lost"), asked("bad")), (3, 1, 1));
     let lost = &seen["error:lost"]["error"];
-    assert_eq!((&lost["status"], &lost["code"], &lost["should_retry"]), (&json!(502), &json!("upstream_lost"), &json!("false")));
+    assert_eq!(
+        (&lost["status"], &lost["code"], &lost["should_retry"]),
+        (&json!(502), &json!("upstream_lost"), &json!("false"))
+    );
     assert_eq!(seen["error:busy-briefly"]["error"]["should_retry"], Value::Null);
     router.assert_invariants(&[&engine]).await;
 }
@@ -142,7 +156,10 @@ async fn a_router_without_engines_is_asked_again() {
     engine.refuse().await;
     let seen = through(&router, &["--retries", "1"], &["error"]).await;
     let error = &seen["error"]["error"];
-    assert_eq!((&error["status"], &error["code"], &error["should_retry"]), (&json!(502), &json!("upstream_connect_failed"), &Value::Null));
+    assert_eq!(
+        (&error["status"], &error["code"], &error["should_retry"]),
+        (&json!(502), &json!("upstream_connect_failed"), &Value::Null)
+    );
     assert_eq!(router.access_lines().len(), 2);
     router.assert_invariants(&[&engine]).await;
 }
@@ -166,7 +183,10 @@ async fn the_routers_own_refusals_raise_as_openais_would() {
         assert_eq!(unknown[key], value);
     }
     for refused in [&wrong["error"]["error"], &wrong["models"]["error"]] {
-        assert_eq!((&refused["class"], &refused["code"]), (&json!("AuthenticationError"), &json!("invalid_api_key")));
+        assert_eq!(
+            (&refused["class"], &refused["code"]),
+            (&json!("AuthenticationError"), &json!("invalid_api_key"))
+        );
         assert!(refused["request_id"].as_str().is_some_and(|id| !id.is_empty()));
     }
     let keys_seen = engine.log.requests().iter().any(|r| String::from_utf8_lossy(&r.head).contains("sk-"));

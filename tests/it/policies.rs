@@ -1,6 +1,5 @@
 //! Which engine is next: spread, ties, and who is passed over. In-flight counts are made by engines that hold requests.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,7 +33,8 @@ impl Rig {
         let net = MemoryNet::new();
         let names: Vec<String> = (0..engines).map(|n| format!("e{n}")).collect();
         let handles = names.iter().map(|name| Engine::in_memory(&net, name, Script::new(answer))).collect();
-        let mut config: RouterConfig = config(&names.iter().map(|name| format!("{name}:80")).collect::<Vec<_>>());
+        let mut config: RouterConfig =
+            config(&names.iter().map(|name| format!("{name}:80")).collect::<Vec<_>>());
         config.services[0].policy = policy;
         let router = TestRouter::in_memory(config, &net);
         Self { net, engines: handles, router, held: Vec::new() }
@@ -202,7 +202,10 @@ async fn the_streams_of_one_h2_connection_run_side_by_side_and_spread() {
     }
     a.log.wait_for(10, Duration::from_secs(5)).await;
     b.log.wait_for(10, Duration::from_secs(5)).await;
-    assert!(a.log.requests().iter().all(|r| r.response.done_at.is_none()), "all of them run at the same time");
+    assert!(
+        a.log.requests().iter().all(|r| r.response.done_at.is_none()),
+        "all of them run at the same time"
+    );
     for stream in streams {
         let answer = stream.finish().await.unwrap();
         assert_eq!(answer.end, BodyEnd::Complete);

@@ -8,6 +8,6 @@ mod shutdown;
 mod shutdown_clock;
 
 /// `full` when `REPLAY_SCALE=full` is set, else `ci`.
-pub fn scale(ci: usize, full: usize) -> usize {
+pub(crate) fn scale(ci: usize, full: usize) -> usize {
     if std::env::var_os("REPLAY_SCALE").is_some_and(|value| value == "full") { full } else { ci }
 }
