@@ -25,7 +25,7 @@ pub struct RetryBudget {
 impl RetryBudget {
     /// `share` of requests (0.2 is 20 %), or `floor` retries per second.
     pub fn new(share: f64, floor: u32) -> Self {
-        Self { born: clock::now(), share, floor, cells: Default::default() }
+        Self { born: clock::recent(), share, floor, cells: Default::default() }
     }
 
     /// Counts one client request.
@@ -54,7 +54,7 @@ impl RetryBudget {
 
     fn second(&self) -> u64 {
         // Second 0 is the value of an untouched cell, so counting starts at 1.
-        (clock::now().saturating_duration_since(self.born).as_secs() + 1) & 0xffff
+        (clock::recent().saturating_duration_since(self.born).as_secs() + 1) & 0xffff
     }
 
     fn add(&self, amount: u64) {

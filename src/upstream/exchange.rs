@@ -56,7 +56,7 @@ pub async fn exchange(
     limits: Limits,
     idle: Option<Duration>,
 ) -> Result<Answer, LegError> {
-    let now = clock::now();
+    let now = clock::recent();
     Exchange {
         conn,
         method: &out.method,
@@ -135,7 +135,7 @@ impl Exchange<'_> {
     }
 
     fn advance(&mut self, mut n: usize) {
-        self.progress = clock::now();
+        self.progress = clock::recent();
         self.first_write.get_or_insert(self.progress);
         while n > 0 {
             let left = self.segments[self.at].len() - self.offset;
@@ -196,7 +196,7 @@ impl Exchange<'_> {
             if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            if clock::now() >= deadline {
+            if clock::recent() >= deadline {
                 return Poll::Ready(Err(self.error(fault)));
             }
             timer.as_mut().reset(deadline);
@@ -224,7 +224,7 @@ impl Exchange<'_> {
             (false, None) => Written::Nothing,
         };
         let reused = self.idle.map(|idle| {
-            let since = self.first_write.map_or(Duration::ZERO, |t| clock::now().saturating_duration_since(t));
+            let since = self.first_write.map_or(Duration::ZERO, |t| clock::recent().saturating_duration_since(t));
             (idle, since)
         });
         LegError { fault, written, answered: self.answered, reused }

@@ -74,7 +74,7 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
                 }
             }
             Attempt::Answered(conn, answer) => {
-                leg.answered(clock::now());
+                leg.answered(clock::recent());
                 match judge(shared, conn, answer, leg, &service, &mut spent).await {
                     Some(result) => return result,
                     None => {}

@@ -25,6 +25,7 @@ use crate::metrics::Held;
 use crate::proxy::context::Worker;
 use crate::proxy::pipeline::handle;
 use crate::proxy::relay::OutBody;
+use crate::types::clock;
 
 /// HTTP/2 flow-control windows, bytes: prompts are large.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -34,6 +35,7 @@ const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves one connection until it ends. Errors here are about that connection alone.
 pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
+    clock::refresh();
     let Accepted { io, peer, place } = accepted;
     let _gauge = Held::one(&worker.shared.metrics.router.connections);
     let _place = (place, Counted(Arc::clone(&worker)));

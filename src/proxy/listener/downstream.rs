@@ -86,7 +86,7 @@ impl Downstream {
     }
 
     fn now(&self) -> u64 {
-        (clock::now().saturating_duration_since(self.born).as_micros() as u64).max(1)
+        (clock::recent().saturating_duration_since(self.born).as_micros() as u64).max(1)
     }
 
     /// Bytes arrived from the client.

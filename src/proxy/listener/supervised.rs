@@ -45,6 +45,7 @@ impl<C: Graceful> Future for Supervised<C> {
     type Output = Option<Expired>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        clock::refresh();
         let this = self.get_mut();
         if let Some(now) = this.phase.poll(cx, &this.down.phases) {
             this.conn.finish(now);
@@ -181,6 +182,7 @@ impl<F: Future> Future for StreamTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        clock::refresh();
         let this = self.get_mut();
         let _ = this.phase.poll(cx, &this.down.phases);
         if this.inner.as_mut().poll(cx).is_ready() {

@@ -103,7 +103,7 @@ impl Relay {
             gaps: GapStats::default(),
             idle,
             deadline,
-            progress: clock::now(),
+            progress: clock::recent(),
             timer: None,
             gave_frame: false,
             state: State::Streaming,
@@ -160,7 +160,7 @@ impl Relay {
                 Err(rule) => return Poll::Ready(Err(lost(Fault::Malformed(rule)))),
             }
             match up.conn.poll_fill(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => self.progress = clock::now(),
+                Poll::Ready(Ok(n)) if n > 0 => self.progress = clock::recent(),
                 Poll::Ready(Ok(_)) => {
                     up.reusable = false;
                     return Poll::Ready(up.decoder.eof().map(|()| None).map_err(|()| lost(Fault::Lost)));
@@ -189,12 +189,12 @@ impl Relay {
                 timer.as_mut().reset(at);
             }
             ready!(timer.as_mut().poll(cx));
-            if clock::now() < at {
+            if clock::recent() < at {
                 timer.as_mut().reset(at);
             } else if resumed && fault == Fault::IdleTimeout {
                 // The client was slow, so the engine was not asked: its silence counts from now.
                 resumed = false;
-                self.progress = clock::now();
+                self.progress = clock::recent();
             } else {
                 return Poll::Ready(lost(fault));
             }
@@ -261,7 +261,7 @@ impl Relay {
             return Poll::Ready(Some(Err(Aborted)));
         }
         let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
-        self.state = State::Flushing(self.ticket.down().flush_count(), clock::now() + FLUSH);
+        self.state = State::Flushing(self.ticket.down().flush_count(), clock::recent() + FLUSH);
         self.timer = None;
         self.ticket.bytes_out += event.len() as u64;
         Poll::Ready(Some(Ok(Frame::data(event))))
@@ -275,13 +275,13 @@ impl Relay {
         until: Instant,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         loop {
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(clock::now() + FLUSH_LOOK)));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(clock::recent() + FLUSH_LOOK)));
             ready!(timer.as_mut().poll(cx));
-            if self.ticket.down().flush_count() > count || clock::now() >= until {
+            if self.ticket.down().flush_count() > count || clock::recent() >= until {
                 self.state = State::Aborting;
                 return Poll::Ready(Some(Err(Aborted)));
             }
-            timer.as_mut().reset(clock::now() + FLUSH_LOOK);
+            timer.as_mut().reset(clock::recent() + FLUSH_LOOK);
         }
     }
 }
