@@ -8,7 +8,7 @@
 //!
 //! The pool belongs to its endpoint and closes with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
@@ -89,9 +89,9 @@ impl Pool {
     }
 
     fn foreign(&self, thread: usize) -> Option<Conn> {
-        self.overflow
-            .pop()
-            .or_else(|| self.slots.iter().enumerate().filter(|(i, _)| *i != thread).find_map(|(_, s)| s.pop()))
+        self.overflow.pop().or_else(|| {
+            self.slots.iter().enumerate().filter(|(i, _)| *i != thread).find_map(|(_, s)| s.pop())
+        })
     }
 
     fn revive(&self, mut conn: Conn, thread: usize) -> Option<Reused> {
@@ -112,7 +112,7 @@ impl Pool {
 
     /// Puts a connection back at the clean end of a message. Closes it where there is no room or no endpoint any more.
     pub fn put(&self, mut conn: Conn) {
-        if self.closed.load(Ordering::Acquire) || self.idle.is_zero() || !conn.buf.is_empty() {
+        if self.is_closed() || self.idle.is_zero() || !conn.buf.is_empty() {
             return;
         }
         conn.rest();
@@ -121,10 +121,7 @@ impl Pool {
         {
             let _ = self.overflow.push(conn);
         }
-        // The pool may have been closed between the check and the push.
-        if self.closed.load(Ordering::Acquire) {
-            self.drain();
-        }
+        self.close_again();
     }
 
     /// Closes what has waited too long. Called about once a second by each thread for its own slot.
@@ -132,17 +129,21 @@ impl Pool {
         for queue in self.slots.get(thread).into_iter().flat_map(Slot::queues).chain([&self.overflow]) {
             for _ in 0..queue.len() {
                 let Some(mut conn) = queue.pop() else { break };
-                let fresh = conn.idle_since.is_some_and(|t| clock::now().saturating_duration_since(t) < self.idle);
+                let fresh =
+                    conn.idle_since.is_some_and(|t| clock::now().saturating_duration_since(t) < self.idle);
                 if fresh && conn.io.quiet(false) {
                     let _ = queue.push(conn);
                 }
             }
         }
+        self.close_again();
     }
 
     /// The endpoint left: closes every idle connection and keeps none from now on.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        // With the fence of `close_again`: a push either is seen by this drain or sees the pool closed.
+        fence(Ordering::SeqCst);
         self.drain();
     }
 
@@ -157,6 +158,18 @@ impl Pool {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// After a push: the pool may have been closed, and emptied, since it was checked.
+    fn close_again(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_closed() {
+            self.drain();
+        }
     }
 
     fn drain(&self) {

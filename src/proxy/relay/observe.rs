@@ -10,9 +10,14 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 /// Longest event line that is inspected, bytes.
 const MAX_LINE: usize = 64 * 1024;
+/// The field that makes an event.
+const FIELD: &[u8] = b"data:";
+/// [`Observer::begun`] of a line that is none of its beginnings.
+const OTHER: usize = usize::MAX;
 /// How much of the end of a JSON answer is kept to find its usage in.
 const JSON_TAIL: usize = 4 * 1024;
 
@@ -45,6 +50,8 @@ pub struct Observer {
     carry: Vec<u8>,
     /// The current line is longer than [`MAX_LINE`].
     skipping: bool,
+    /// How much of [`FIELD`] the current line consists of so far; [`OTHER`] where it does not begin like it, or was counted.
+    begun: usize,
     /// Last bytes seen, to know whether a stream stands between two events.
     tail: [u8; 3],
     pub usage: Option<Usage>,
@@ -65,7 +72,9 @@ impl Observer {
     /// `content_type` as sent by the engine; `encoded`: with a content encoding other than identity.
     pub fn new(content_type: Option<&[u8]>, encoded: bool) -> Self {
         let is = |kind: &str| {
-            content_type.is_some_and(|t| t.len() >= kind.len() && t[..kind.len()].eq_ignore_ascii_case(kind.as_bytes()))
+            content_type.is_some_and(|t| {
+                t.len() >= kind.len() && t[..kind.len()].eq_ignore_ascii_case(kind.as_bytes())
+            })
         };
         let kind = match () {
             () if encoded => Kind::Opaque,
@@ -73,7 +82,16 @@ impl Observer {
             () if is("application/json") => Kind::Json,
             () => Kind::Opaque,
         };
-        Self { kind, carry: Vec::new(), skipping: false, tail: *b"\n\n\n", usage: None, fault: None, unreadable: 0 }
+        Self {
+            kind,
+            carry: Vec::new(),
+            skipping: false,
+            begun: 0,
+            tail: *b"\n\n\n",
+            usage: None,
+            fault: None,
+            unreadable: 0,
+        }
     }
 
     pub fn is_events(&self) -> bool {
@@ -108,14 +126,30 @@ impl Observer {
         }
     }
 
-    fn count_events(&self, bytes: &[u8]) -> u64 {
-        let before = self.tail[2];
-        DATA.find_iter(bytes)
-            .filter(|&at| {
-                let previous = if at == 0 { before } else { bytes[at - 1] };
-                previous == b'\n' || previous == b'\r'
-            })
-            .count() as u64
+    /// Lines that begin with [`FIELD`], each counted where its colon is.
+    fn count_events(&mut self, bytes: &[u8]) -> u64 {
+        let mut count = 0;
+        if (1..FIELD.len()).contains(&self.begun) {
+            let missing = &FIELD[self.begun..];
+            if bytes.starts_with(missing) {
+                count = 1;
+            } else if missing.starts_with(bytes) {
+                self.begun += bytes.len();
+                return 0;
+            }
+            self.begun = OTHER;
+        }
+        let starts =
+            |at: usize| if at == 0 { self.begun == 0 } else { matches!(bytes[at - 1], b'\n' | b'\r') };
+        count += DATA.find_iter(bytes).filter(|&at| starts(at)).count() as u64;
+        let end = &bytes[bytes.len().saturating_sub(FIELD.len())..];
+        let (line, fresh) = match memchr::memrchr2(b'\n', b'\r', end) {
+            Some(at) => (&end[at + 1..], true),
+            None => (end, self.begun == 0),
+        };
+        self.begun =
+            if fresh && line.len() < FIELD.len() && FIELD.starts_with(line) { line.len() } else { OTHER };
+        count
     }
 
     fn see_events(&mut self, bytes: &[u8]) {
@@ -129,9 +163,11 @@ impl Observer {
             let (line, after) = (&rest[..end], &rest[end + 1..]);
             if self.skipping {
                 self.skipping = false;
+            } else if self.carry.len() + line.len() > MAX_LINE {
+                // Too long, whether it came in one piece or in many.
             } else if self.carry.is_empty() {
                 self.see_line(line);
-            } else if self.carry.len() + line.len() <= MAX_LINE {
+            } else {
                 self.carry.extend_from_slice(line);
                 let whole = std::mem::take(&mut self.carry);
                 self.see_line(&whole);
@@ -176,15 +212,18 @@ impl Observer {
             joined = [&self.carry, bytes].concat();
             &joined
         };
-        let usage = USAGE.find_iter(seen).last().map(|at| &seen[at + b"\"usage\"".len()..]);
-        let found = usage.and_then(after_colon).and_then(|value| {
-            serde_json::Deserializer::from_slice(value).into_iter::<&serde_json::value::RawValue>().next()?.ok()
-        });
-        let aborted = ABORT.find(seen).is_some_and(|at| {
-            seen[..at].trim_ascii_end().strip_suffix(b":").is_some_and(|k| k.trim_ascii_end().ends_with(b"\"finish_reason\""))
+        // Each that is a key with a whole value, the last one wins: what was read in the frame before is read again, the same.
+        let found: Vec<&RawValue> = USAGE
+            .find_iter(seen)
+            .filter_map(|at| after_colon(&seen[at + b"\"usage\"".len()..]))
+            .filter_map(|value| serde_json::Deserializer::from_slice(value).into_iter().next()?.ok())
+            .collect();
+        let aborted = ABORT.find_iter(seen).any(|at| {
+            let before = seen[..at].trim_ascii_end().strip_suffix(b":");
+            before.is_some_and(|key| key.trim_ascii_end().ends_with(b"\"finish_reason\""))
         });
         let keep = if last { Vec::new() } else { seen[seen.len().saturating_sub(JSON_TAIL)..].to_vec() };
-        if let Some(raw) = found {
+        for raw in found {
             self.read_usage(raw.get());
         }
         if aborted {
@@ -223,7 +262,7 @@ fn after_colon(bytes: &[u8]) -> Option<&[u8]> {
 struct Event<'a> {
     error: Option<IgnoredAny>,
     #[serde(borrow)]
-    usage: Option<&'a serde_json::value::RawValue>,
+    usage: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "lenient")]
     choices: Vec<Choice<'a>>,
     #[serde(borrow)]
@@ -237,7 +276,7 @@ struct Event<'a> {
 #[derive(Deserialize)]
 struct Nested<'a> {
     #[serde(borrow)]
-    usage: Option<&'a serde_json::value::RawValue>,
+    usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -281,89 +320,5 @@ struct RawUsage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn events() -> Observer {
-        Observer::new(Some(b"text/event-stream; charset=utf-8"), false)
-    }
-
-    const USAGE_EVENT: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n";
-
-    #[test]
-    fn usage_is_read_once_however_the_stream_is_split() {
-        let text = format!("data: {{\"choices\":[{{\"delta\":{{}}}}]}}\n\n{USAGE_EVENT}data: [DONE]\n\n");
-        for step in 1..text.len() {
-            let mut seen = events();
-            let count: u64 = text.as_bytes().chunks(step).map(|part| seen.see(part, false)).sum();
-            assert_eq!(seen.usage, Some(Usage { prompt: 9, completion: 3 }), "split every {step}");
-            assert!(step < 5 || count <= 3);
-            assert!(!seen.mid_event());
-        }
-    }
-
-    #[test]
-    fn an_error_event_is_seen_and_its_text_inside_content_is_not() {
-        let mut seen = events();
-        seen.see(b"data: {\"choices\":[{\"delta\":{\"content\":\"\\\"error\\\": \\\"abort\\\"\"}}]}\n\n", false);
-        assert_eq!(seen.fault, None);
-        seen.see(b"data: {\"error\":{\"message\":\"x\",\"code\":500}}\n\ndata: [DONE]\n\n", false);
-        assert_eq!(seen.fault, Some(StreamFault::Error));
-    }
-
-    #[test]
-    fn a_null_error_is_none() {
-        let mut seen = events();
-        seen.see(b"data: {\"error\":null,\"choices\":null}\n\n", false);
-        assert_eq!(seen.fault, None);
-    }
-
-    #[test]
-    fn an_aborted_generation_is_a_fault_in_both_dialects() {
-        for line in [
-            &b"data: {\"choices\":[{\"finish_reason\":\"abort\"}]}\n\n"[..],
-            b"data: {\"text\":\"\",\"meta_info\":{\"finish_reason\":{\"type\":\"abort\"}}}\n\n",
-        ] {
-            let mut seen = events();
-            seen.see(line, false);
-            assert_eq!(seen.fault, Some(StreamFault::Abort));
-        }
-    }
-
-    #[test]
-    fn hostile_usage_is_counted_and_harmless() {
-        for usage in ["\"oops\"", "{\"prompt_tokens\":\"1024\"}", "1e30", "{\"prompt_tokens\":-4}", "[]", "{}"] {
-            let mut seen = events();
-            seen.see(format!("data: {{\"usage\":{usage}}}\n\n").as_bytes(), false);
-            assert_eq!((seen.usage, seen.unreadable), (None, 1), "{usage}");
-            let mut seen = Observer::new(Some(b"application/json"), false);
-            seen.see(format!("{{\"usage\":{usage}}}").as_bytes(), false);
-            assert_eq!((seen.usage, seen.unreadable), (None, 1), "{usage}");
-        }
-    }
-
-    #[test]
-    fn a_huge_line_is_skipped_and_the_next_one_is_seen() {
-        let mut seen = events();
-        seen.see(b"data: \"", false);
-        for _ in 0..64 {
-            seen.see(&[b'x'; 16 * 1024], false);
-            assert!(seen.carry.len() <= MAX_LINE);
-        }
-        seen.see(b"\"\n\n", false);
-        seen.see(USAGE_EVENT.as_bytes(), false);
-        assert!(seen.usage.is_some());
-    }
-
-    #[test]
-    fn json_usage_is_found_across_frames() {
-        let text = "{\"id\":\"x\",\"usage\": {\"prompt_tokens\":7,\"completion_tokens\":2},\"kv\":null}";
-        for step in 1..text.len() {
-            let mut seen = Observer::new(Some(b"application/json"), false);
-            for part in text.as_bytes().chunks(step) {
-                seen.see(part, false);
-            }
-            assert_eq!(seen.usage, Some(Usage { prompt: 7, completion: 2 }), "split every {step}");
-        }
-    }
-}
+#[path = "tests/observe.rs"]
+mod tests;
