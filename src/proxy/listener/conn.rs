@@ -20,6 +20,7 @@ use super::downstream::{Downstream, Protocol};
 use super::sniff::sniff;
 use super::stream::Watched;
 use super::supervised::{Graceful, StreamTask, Supervised};
+use super::unparsed::Unparsed;
 use crate::drain::{Phase, Tracker};
 use crate::metrics::Held;
 use crate::proxy::context::Worker;
@@ -51,11 +52,12 @@ pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
     };
     match first {
         Ok(Some((Protocol::H1, first))) => {
-            h1(worker, Watched::new(io, first, Arc::clone(&down)), down).await;
+            let unparsed = Unparsed::new(Arc::clone(&worker));
+            h1(worker, Watched::new(io, first, Arc::clone(&down), Some(unparsed)), down).await;
         }
         Ok(Some((Protocol::H2, first))) => {
             down.speaks_h2();
-            h2(worker, Watched::new(io, first, Arc::clone(&down)), down).await;
+            h2(worker, Watched::new(io, first, Arc::clone(&down), None), down).await;
         }
         Ok(None) => debug!(%peer, "closed before a request"),
         Err(error) => debug!(%peer, %error, "failed before a request"),
@@ -104,7 +106,7 @@ async fn h2(worker: Arc<Worker>, stream: Watched, down: Arc<Downstream>) {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(limits.h2_streams)
-        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(limits.header_bytes * 2).unwrap_or(u32::MAX))
         .max_send_buf_size(SEND_BUFFER);
     let front = Front { worker, down: Arc::clone(&down), protocol: Protocol::H2 };
     let conn = builder.serve_connection(TokioIo::new(stream), front);

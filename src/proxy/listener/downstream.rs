@@ -59,6 +59,10 @@ pub struct Downstream {
     /// Grows each time everything written so far was handed to the kernel.
     flushed: AtomicU64,
     stalled: AtomicBool,
+    /// A request was taken whose answer has not left in full.
+    owed: AtomicBool,
+    /// The last request was refused: the client may not have stopped sending it.
+    refused: AtomicBool,
     /// On HTTP/2 bytes between requests are frames of the connection, not a head.
     h2: AtomicBool,
 }
@@ -77,6 +81,8 @@ impl Downstream {
             blocked_since: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
+            owed: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             h2: AtomicBool::new(false),
         })
     }
@@ -112,6 +118,8 @@ impl Downstream {
     pub fn request_started(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.head_since.store(0, Ordering::Relaxed);
+        self.owed.store(true, Ordering::Relaxed);
+        self.refused.store(false, Ordering::Relaxed);
     }
 
     /// A response ended, however.
@@ -136,9 +144,30 @@ impl Downstream {
         }
     }
 
+    /// Everything written so far left. hyper buffers the end of an answer before it lets go of its body, so with no
+    /// request open that includes whole answers.
     #[inline]
     pub fn flushed(&self) {
         self.flushed.fetch_add(1, Ordering::Relaxed);
+        if self.is_idle() {
+            self.owed.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether bytes of an answer to a request may still be written. On HTTP/1.1 whatever is written otherwise is not
+    /// ours.
+    #[inline]
+    pub fn owes_answer(&self) -> bool {
+        self.owed.load(Ordering::Relaxed)
+    }
+
+    /// The request being answered was refused, perhaps before its client had sent all of it.
+    pub fn mark_refused(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    pub fn was_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Compared before and after, tells that everything written before has left.
