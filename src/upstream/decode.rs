@@ -129,12 +129,18 @@ impl Decoder {
             }
             let byte = buf[at];
             at += 1;
-            match framing_byte(chunk, byte)? {
-                Some(next) => chunk = next,
-                None => {
+            match framing_byte(chunk, byte) {
+                Ok(Some(next)) => chunk = next,
+                Ok(None) => {
                     done = true;
                     break;
                 }
+                // Payload before the fault is the client's; the next step meets the same byte with none.
+                Err(_) if payload > 0 => {
+                    at -= 1;
+                    break;
+                }
+                Err(rule) => return Err(rule),
             }
         }
         self.state = if done { State::Done } else { State::Chunk(chunk) };
