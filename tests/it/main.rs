@@ -3,3 +3,4 @@
 mod config;
 mod openai_sdk;
 mod relay;
+mod replay;
