@@ -264,7 +264,11 @@ fn count_panics() {
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            PANICS.fetch_add(1, Ordering::SeqCst);
+            // A failed assertion of one test is not a fault in the routers of the others.
+            let file = info.location().map_or("", |at| at.file());
+            if !file.starts_with("tests/") && !file.starts_with("src/testkit/") {
+                PANICS.fetch_add(1, Ordering::SeqCst);
+            }
             before(info);
         }));
     });

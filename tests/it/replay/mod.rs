@@ -11,6 +11,13 @@ mod json_input;
 mod overload;
 mod paths;
 mod responses;
+mod disconnect;
+mod recorded;
+mod relay_rig;
+mod retry;
+mod sse;
+mod timeouts;
+mod upstream_cases;
 
 /// `ci`, or `full` when `REPLAY_SCALE=full` is set.
 fn scale<T>(ci: T, full: T) -> T {
