@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -281,9 +282,20 @@ impl Accept for Front {
     fn accept(&mut self) -> AcceptFuture<'_> {
         Box::pin(async move {
             let stream = self.0.accept().await?;
-            Ok((Io::Boxed(Box::new(stream)), SocketAddr::from((Ipv4Addr::LOCALHOST, 1))))
+            Ok(front_end(stream))
         })
     }
+
+    fn queued(&mut self) -> Option<std::io::Result<(Io, SocketAddr)>> {
+        match self.0.poll_accept(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(accepted) => Some(accepted.map(front_end)),
+            Poll::Pending => None,
+        }
+    }
+}
+
+fn front_end(stream: MemoryStream) -> (Io, SocketAddr) {
+    (Io::Boxed(Box::new(stream)), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))
 }
 
 #[derive(Debug)]

@@ -2,5 +2,6 @@
 
 mod config;
 mod openai_sdk;
+mod process;
 mod relay;
 mod replay;

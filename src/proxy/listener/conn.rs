@@ -2,21 +2,24 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tracing::debug;
 
 use super::accept::Accepted;
 use super::downstream::{Downstream, Protocol};
+use super::leave::LINGER;
 use super::sniff::sniff;
 use super::stream::Watched;
 use super::supervised::{Graceful, StreamTask, Supervised};
@@ -27,6 +30,7 @@ use crate::proxy::context::Worker;
 use crate::proxy::pipeline::handle;
 use crate::proxy::relay::OutBody;
 use crate::types::clock;
+use crate::upstream::Io;
 
 /// HTTP/2 flow-control windows, bytes: prompts are large.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -40,16 +44,13 @@ pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
     let Accepted { io, peer, place } = accepted;
     let _gauge = Held::one(&worker.shared.metrics.router.connections);
     let _place = (place, Counted(Arc::clone(&worker)));
-    if let crate::upstream::Io::Tcp(stream) = &io {
+    if let Io::Tcp(stream) = &io {
         let _ = stream.set_nodelay(true);
     }
     // Accepted on another thread: from here on its readiness is delivered on this one.
     let Ok(mut io) = io.rehome() else { return };
     let down = Downstream::new(peer, Arc::clone(&worker.shared.phases));
-    let first = match worker.shared.timeouts.header_read {
-        Some(limit) => timeout(limit, sniff(&mut io)).await.unwrap_or(Ok(None)),
-        None => sniff(&mut io).await,
-    };
+    let first = first_bytes(&worker, &mut io).await;
     match first {
         Ok(Some((Protocol::H1, first))) => {
             let unparsed = Unparsed::new(Arc::clone(&worker));
@@ -61,6 +62,27 @@ pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
         }
         Ok(None) => debug!(%peer, "closed before a request"),
         Err(error) => debug!(%peer, %error, "failed before a request"),
+    }
+}
+
+/// Detects the protocol within the header-read limit, and at shutdown within what a silent connection is given.
+async fn first_bytes(worker: &Worker, io: &mut Io) -> io::Result<Option<(Protocol, Bytes)>> {
+    let shared = &worker.shared;
+    let expired = async {
+        let limit = shared.timeouts.header_read.map(sleep);
+        let leave = async {
+            shared.phases.reached(Phase::Draining).await;
+            sleep(LINGER).await;
+        };
+        match limit {
+            Some(limit) => tokio::select! { () = limit => {}, () = leave => {} },
+            None => leave.await,
+        }
+    };
+    tokio::select! {
+        biased;
+        first = sniff(io) => first,
+        () = expired => Ok(None),
     }
 }
 
@@ -167,12 +189,13 @@ impl Future for H1 {
 }
 
 impl Graceful for H1 {
-    /// While unready the responses say `Connection: close`; an idle connection is closed only with the listener, so
-    /// that a request on its way to it is still served.
-    fn finish(&mut self, phase: Phase) {
-        if phase >= Phase::Draining {
-            Pin::new(&mut self.0).graceful_shutdown();
-        }
+    /// While unready the responses say `Connection: close`; an idle connection is closed only after the listener.
+    fn may_finish(down: &Downstream, phase: Phase) -> bool {
+        phase >= Phase::Draining && !down.is_idle()
+    }
+
+    fn finish(&mut self) {
+        Pin::new(&mut self.0).graceful_shutdown();
     }
 }
 
@@ -184,10 +207,13 @@ impl Future for H2 {
 }
 
 impl Graceful for H2 {
-    /// GOAWAY is safe at once: streams already on their way are still taken, and new ones go to a new connection.
-    fn finish(&mut self, phase: Phase) {
-        if phase >= Phase::Unready {
-            Pin::new(&mut self.0).graceful_shutdown();
-        }
+    /// GOAWAY is safe at once: streams already on their way are still taken, and new ones go to a new connection. That
+    /// one is told only after its first request, or a client that still finds this process would be served nothing.
+    fn may_finish(down: &Downstream, phase: Phase) -> bool {
+        phase >= Phase::Unready && down.has_served()
+    }
+
+    fn finish(&mut self) {
+        Pin::new(&mut self.0).graceful_shutdown();
     }
 }

@@ -50,6 +50,7 @@ pub struct Downstream {
     born: Instant,
     /// Requests being served on it.
     open: AtomicU32,
+    served: AtomicBool,
     /// Since when no request is being served.
     quiet_since: AtomicU64,
     /// Since when bytes of an incomplete request head are there.
@@ -75,6 +76,7 @@ impl Downstream {
             phases,
             born: clock::now(),
             open: AtomicU32::new(0),
+            served: AtomicBool::new(false),
             quiet_since: AtomicU64::new(0),
             // A client that connects and sends nothing is a slow head from the start.
             head_since: AtomicU64::new(1),
@@ -117,6 +119,7 @@ impl Downstream {
     #[inline]
     pub fn request_started(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
+        self.served.store(true, Ordering::Relaxed);
         self.head_since.store(0, Ordering::Relaxed);
         self.owed.store(true, Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
@@ -177,6 +180,21 @@ impl Downstream {
 
     pub fn is_idle(&self) -> bool {
         self.open.load(Ordering::Relaxed) == 0
+    }
+
+    /// It has had a request, ended or not.
+    pub fn has_served(&self) -> bool {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a request head are here, and it is not complete (HTTP/1.1).
+    pub fn is_reading_head(&self) -> bool {
+        self.is_idle() && self.head_since.load(Ordering::Relaxed) != 0
+    }
+
+    /// No write waits for room.
+    pub fn is_flushed(&self) -> bool {
+        self.blocked_since.load(Ordering::Relaxed) == 0
     }
 
     pub fn mark_stalled(&self) {

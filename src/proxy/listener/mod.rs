@@ -8,6 +8,7 @@ mod accept;
 mod conn;
 mod downstream;
 mod linger;
+mod leave;
 mod sniff;
 mod stream;
 mod supervised;

@@ -106,7 +106,9 @@ impl Ticket {
 
     fn record(&mut self) {
         let shared = &self.worker.shared;
-        let outcome = self.outcome.unwrap_or(Outcome::ClientCancelled);
+        // Given up without a word: by the client, or by us because it did not even take the error of a forced end.
+        let cut = if self.down().is_forced() { Outcome::Forced } else { Outcome::ClientCancelled };
+        let outcome = self.outcome.unwrap_or(cut);
         if outcome == Outcome::Forced {
             shared.metrics.router.forced_requests.inc();
         }
