@@ -100,6 +100,7 @@ impl Decoder {
     }
 
     /// The connection ended. `Ok` where that is how this body ends.
+    #[expect(clippy::result_unit_err, reason = "there is one thing to say: the body was cut")]
     pub fn eof(&mut self) -> Result<(), ()> {
         match self.state {
             State::Done => Ok(()),
@@ -129,13 +130,11 @@ impl Decoder {
             }
             let byte = buf[at];
             at += 1;
-            match framing_byte(chunk, byte)? {
-                Some(next) => chunk = next,
-                None => {
-                    done = true;
-                    break;
-                }
-            }
+            let Some(next) = framing_byte(chunk, byte)? else {
+                done = true;
+                break;
+            };
+            chunk = next;
         }
         self.state = if done { State::Done } else { State::Chunk(chunk) };
         if payload == 0 {
@@ -158,10 +157,9 @@ fn framing_byte(chunk: Chunk, byte: u8) -> Result<Option<Chunk>, &'static str> {
             Chunk::Size(n << 4 | u64::from(hex(b)), digits + 1)
         }
         (Chunk::Size(_, 0), _) => return Err("chunk size without digits"),
-        (Chunk::Size(n, _), b'\r') => Chunk::SizeLf(n),
+        (Chunk::Size(n, _) | Chunk::Extension(n, _), b'\r') => Chunk::SizeLf(n),
         (Chunk::Size(n, _), b';' | b' ' | b'\t') => Chunk::Extension(n, 0),
         (Chunk::Size(..), _) => return Err("chunk size is not hexadecimal"),
-        (Chunk::Extension(n, _), b'\r') => Chunk::SizeLf(n),
         (Chunk::Extension(..), b'\n' | 0) => return Err("bad byte in a chunk extension"),
         (Chunk::Extension(_, MAX_EXTENSION), _) => return Err("chunk extension too long"),
         (Chunk::Extension(n, len), _) => Chunk::Extension(n, len + 1),

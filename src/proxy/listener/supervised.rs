@@ -78,7 +78,7 @@ fn tick(timeouts: &Timeouts) -> Duration {
         .into_iter()
         .flatten()
         .min()
-        .unwrap_or(Duration::from_secs(3600))
+        .unwrap_or(Duration::from_hours(1))
         .max(Duration::from_millis(1))
 }
 
