@@ -1,5 +1,6 @@
 //! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
 
 mod config;
+mod edges;
 mod openai_sdk;
 mod relay;
