@@ -29,6 +29,7 @@ const SCAN_INLINE: usize = 256 * 1024;
 const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(30));
 
 /// What a request turned out to be.
+#[expect(clippy::large_enum_variant, reason = "one per request, moved once")]
 enum Reply {
     Relay(Answer),
     /// Answered by the router itself.
@@ -127,7 +128,7 @@ where
     let segments = match head.route.body() {
         BodyKind::Json => {
             let seen = scan(&bytes).await?;
-            ticket.model = seen.model.clone();
+            ticket.model.clone_from(&seen.model);
             ticket.stream = seen.stream;
             without_owned(&bytes, &seen)
         }

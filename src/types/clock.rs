@@ -29,21 +29,6 @@ pub fn recent() -> Instant {
     RECENT.get().unwrap_or_else(now)
 }
 
-/// Microseconds since the first call in this process (or, under a paused test clock, in this runtime's time).
-pub fn micros() -> u64 {
-    recent().saturating_duration_since(base()).as_micros() as u64
-}
-
-/// Inverse of [`micros`].
-pub fn from_micros(at: u64) -> Instant {
-    base() + std::time::Duration::from_micros(at)
-}
-
-fn base() -> Instant {
-    static BASE: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    *BASE.get_or_init(now)
-}
-
 /// Wall clock in milliseconds since the Unix epoch: for log lines and boot generations, never for ages.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn wall_ms() -> u64 {

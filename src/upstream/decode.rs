@@ -106,6 +106,7 @@ impl Decoder {
     }
 
     /// The connection ended. `Ok` where that is how this body ends.
+    #[expect(clippy::result_unit_err, reason = "there is one thing to say: the body was cut")]
     pub fn eof(&mut self) -> Result<(), ()> {
         match self.state {
             State::Done => Ok(()),

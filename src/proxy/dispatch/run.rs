@@ -75,9 +75,8 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
             }
             Attempt::Answered(conn, answer) => {
                 leg.answered(clock::recent());
-                match judge(shared, conn, answer, leg, &service, &mut spent).await {
-                    Some(result) => return result,
-                    None => {}
+                if let Some(result) = judge(shared, conn, answer, leg, &service, &mut spent).await {
+                    return result;
                 }
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! hyper gives no hook between "connected" and "request head complete", none for a stalled write, and one timer for
 //! both an idle connection and a slow head. So the stream under it notes what happens here (relaxed atomics, one
-//! thread) and [`Supervised`](super::Supervised) judges, with a timer that costs nothing until it fires.
+//! thread) and `Supervised` judges, with a timer that costs nothing until it fires.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

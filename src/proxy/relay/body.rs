@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::stream::{Aborted, Relay};
 use super::ticket::Ticket;
+use crate::proxy::listener::STREAM;
 
 /// A response body that owns its request's [`Ticket`].
 #[derive(Debug)]
@@ -44,10 +45,14 @@ impl Body for OutBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut self.get_mut().kind {
-            Kind::Full(bytes, ticket) => Poll::Ready(bytes.take().map(|b| {
-                ticket.bytes_out += b.len() as u64;
-                Ok(Frame::data(b))
-            })),
+            Kind::Full(bytes, ticket) => {
+                // On HTTP/2 the client may have no room for it, and then hyper keeps it.
+                let _ = STREAM.try_with(|progress| progress.gave_frame());
+                Poll::Ready(bytes.take().map(|b| {
+                    ticket.bytes_out += b.len() as u64;
+                    Ok(Frame::data(b))
+                }))
+            }
             Kind::Relay(relay) => relay.poll_frame(cx),
         }
     }

@@ -34,7 +34,7 @@ use crate::upstream::{Conn, Decoder, Fault, Frame as Step, LegError, Written};
 #[error("the response was aborted")]
 pub struct Aborted;
 
-/// How long the last event of a failed stream may take to leave before the transfer is aborted.
+/// How long the last bytes of a failed stream may take to leave before the transfer is aborted.
 const FLUSH: Duration = Duration::from_millis(500);
 /// How often it is looked whether it has left.
 const FLUSH_LOOK: Duration = Duration::from_millis(5);
@@ -88,7 +88,7 @@ struct Upstream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Streaming,
-    /// The error event was given to hyper when the flush count was this; it may leave until then.
+    /// The last frame was given to hyper when the flush count was this; it may leave until then.
     Flushing(u64, Instant),
     Aborting,
     Done,
@@ -97,7 +97,7 @@ enum State {
 impl Relay {
     pub fn new(start: Start) -> Box<Self> {
         let Start { conn, prefix, decoder, reusable, leg, observer, outcome, idle, deadline, ticket } = start;
-        let empty = decoder.is_done() && prefix.is_empty();
+        let over = decoder.is_done() && prefix.is_empty();
         let mut relay = Box::new(Self {
             up: Some(Upstream { conn, prefix, decoder, reusable, leg, outcome }),
             observer,
@@ -111,8 +111,8 @@ impl Relay {
             h2: STREAM.try_with(Arc::clone).ok(),
             ticket,
         });
-        if empty {
-            // hyper asks a body of known length 0 for nothing: this is the only chance to end the message well.
+        if over {
+            // Nothing will be asked of a body without bytes (204, HEAD, length 0): it ends here.
             relay.finish();
         }
         relay
@@ -148,7 +148,10 @@ impl Relay {
                 self.finish();
                 Poll::Ready(None)
             }
-            Err(failure) => self.fail(&failure),
+            Err(failure) => match self.fail(&failure) {
+                Some(event) => Poll::Ready(Some(Ok(event))),
+                None => self.poll_frame(cx),
+            },
         }
     }
 
@@ -221,14 +224,17 @@ impl Relay {
                 self.gaps.arrived(events, self.progress, metrics);
             }
         }
-        self.ticket.bytes_out += data.len() as u64;
         if last {
             self.finish();
-        } else {
-            self.gave_frame = true;
-            if let Some(progress) = &self.h2 {
-                progress.gave_frame(clock::micros());
-            }
+        }
+        self.hand(data)
+    }
+
+    fn hand(&mut self, data: Bytes) -> Frame<Bytes> {
+        self.ticket.bytes_out += data.len() as u64;
+        self.gave_frame = true;
+        if let Some(progress) = &self.h2 {
+            progress.gave_frame();
         }
         Frame::data(data)
     }
@@ -253,27 +259,27 @@ impl Relay {
         self.ticket.end(request);
     }
 
-    fn fail(&mut self, failure: &Failure) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+    /// Ends the leg and the outcome. What is left to say to the client, if the transfer can carry it.
+    fn fail(&mut self, failure: &Failure) -> Option<Frame<Bytes>> {
+        let announced = self.remaining().is_some();
         if let Some(mut up) = self.up.take()
             && let Failure::Upstream(error) = failure
         {
             up.leg.fail(error);
         }
-        let mut rescue = rescue(failure);
-        rescue.no_retry = true;
+        let rescue = rescue(failure);
         self.ticket.rescued(&rescue);
-        if !self.observer.is_events() {
-            self.state = State::Aborting;
-            return Poll::Ready(Some(Err(Aborted)));
-        }
-        let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
         self.state = State::Flushing(self.ticket.down().flush_count(), clock::recent() + FLUSH);
         self.timer = None;
-        self.ticket.bytes_out += event.len() as u64;
-        Poll::Ready(Some(Ok(Frame::data(event))))
+        // Where a length was announced, an error event would fill up what is missing.
+        if announced || !self.observer.is_events() {
+            return None;
+        }
+        let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
+        Some(self.hand(event))
     }
 
-    /// hyper drops what it has not written when a body fails, so the abort waits until the error event has left.
+    /// hyper drops what it has not written when a body fails, so the abort waits until everything given to it has left.
     fn poll_flushed(
         &mut self,
         cx: &mut Context<'_>,
