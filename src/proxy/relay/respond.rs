@@ -28,6 +28,10 @@ pub fn respond(answer: Answer, mut ticket: Box<Ticket>) -> Response<OutBody> {
             let deadline = timeouts.total.map(|limit| ticket.started + limit);
             let mut headers = head.headers;
             strip_response(&mut headers);
+            if observer.is_events() {
+                // Should the engine fail, an error event must fit in: an announced length would leave no room for it.
+                headers.remove(CONTENT_LENGTH);
+            }
             finish_head(&mut ticket, head.status, &mut headers);
             let relay = Relay::new(Start {
                 conn,
