@@ -34,7 +34,7 @@ use crate::upstream::{Conn, Decoder, Fault, Frame as Step, LegError, Written};
 #[error("the response was aborted")]
 pub struct Aborted;
 
-/// How long the last event of a failed stream may take to leave before the transfer is aborted.
+/// How long what a failed answer still holds may take to leave before the transfer is aborted.
 const FLUSH: Duration = Duration::from_millis(500);
 /// How often it is looked whether it has left.
 const FLUSH_LOOK: Duration = Duration::from_millis(5);
@@ -70,6 +70,8 @@ pub struct Relay {
     timer: Option<Pin<Box<Sleep>>>,
     /// hyper has not come back since the last frame.
     gave_frame: bool,
+    /// The flush count when hyper was last given something, the answer's head included.
+    handed: u64,
     state: State,
     h2: Option<Arc<StreamProgress>>,
     ticket: Box<Ticket>,
@@ -88,7 +90,7 @@ struct Upstream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Streaming,
-    /// The error event was given to hyper when the flush count was this; it may leave until then.
+    /// The last bytes were given to hyper when the flush count was this; they may leave until then.
     Flushing(u64, Instant),
     Aborting,
     Done,
@@ -106,6 +108,7 @@ impl Relay {
             progress: clock::now(),
             timer: None,
             gave_frame: false,
+            handed: ticket.down().flush_count(),
             state: State::Streaming,
             h2: STREAM.try_with(Arc::clone).ok(),
             ticket,
@@ -142,7 +145,7 @@ impl Relay {
                 self.finish();
                 Poll::Ready(None)
             }
-            Err(failure) => self.fail(&failure),
+            Err(failure) => self.fail(cx, &failure),
         }
     }
 
@@ -216,6 +219,7 @@ impl Relay {
             }
         }
         self.ticket.bytes_out += data.len() as u64;
+        self.handed = self.ticket.down().flush_count();
         if last {
             self.finish();
         } else {
@@ -247,7 +251,11 @@ impl Relay {
         self.ticket.end(request);
     }
 
-    fn fail(&mut self, failure: &Failure) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+    fn fail(
+        &mut self,
+        cx: &mut Context<'_>,
+        failure: &Failure,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         if let Some(mut up) = self.up.take()
             && let Failure::Upstream(error) = failure
         {
@@ -256,18 +264,19 @@ impl Relay {
         let mut rescue = rescue(failure);
         rescue.no_retry = true;
         self.ticket.rescued(&rescue);
+        self.timer = None;
         if !self.observer.is_events() {
-            self.state = State::Aborting;
-            return Poll::Ready(Some(Err(Aborted)));
+            self.state = State::Flushing(self.handed, clock::now() + FLUSH);
+            return self.poll_flushed(cx, self.handed, clock::now() + FLUSH);
         }
         let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
         self.state = State::Flushing(self.ticket.down().flush_count(), clock::now() + FLUSH);
-        self.timer = None;
         self.ticket.bytes_out += event.len() as u64;
         Poll::Ready(Some(Ok(Frame::data(event))))
     }
 
-    /// hyper drops what it has not written when a body fails, so the abort waits until the error event has left.
+    /// hyper drops what it has not written when a body fails, so the abort waits until that has left: the answer's head
+    /// and the last payload, or the error event.
     fn poll_flushed(
         &mut self,
         cx: &mut Context<'_>,
@@ -275,13 +284,14 @@ impl Relay {
         until: Instant,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         loop {
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(clock::now() + FLUSH_LOOK)));
-            ready!(timer.as_mut().poll(cx));
             if self.ticket.down().flush_count() > count || clock::now() >= until {
                 self.state = State::Aborting;
                 return Poll::Ready(Some(Err(Aborted)));
             }
-            timer.as_mut().reset(clock::now() + FLUSH_LOOK);
+            let look = clock::now() + FLUSH_LOOK;
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(look)));
+            ready!(timer.as_mut().poll(cx));
+            timer.as_mut().reset(look);
         }
     }
 }
