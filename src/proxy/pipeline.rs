@@ -16,11 +16,11 @@ use super::error::{Failure, Refusal, Shed};
 use super::listener::{Downstream, Protocol};
 use super::relay::{OutBody, Ticket, respond, synth};
 use super::request::body::{self, BodyLimits};
+use super::request::head;
 use super::request::id::RequestId;
 use super::request::peek::{Peek, peek};
 use super::request::route::{BodyKind, Route};
 use super::request::splice::{Segments, without_owned};
-use super::request::head;
 use crate::config::Limits;
 
 /// Bodies larger than this are scanned off the traffic thread, bytes.
@@ -135,6 +135,7 @@ async fn attempt(ticket: &mut Ticket, job: Job<'_>) -> Result<Reply, Failure> {
     if ticket.service.is_none() {
         ticket.service = ticket.worker.shared.view.load().services.get(job.service).map(Arc::clone);
     }
+    ticket.down().request_read();
     dispatch::run(ticket, &job).await.map(Reply::Relay)
 }
 

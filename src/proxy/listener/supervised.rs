@@ -52,7 +52,7 @@ impl<C: Graceful> Future for Supervised<C> {
         if Pin::new(&mut this.conn).poll(cx).is_ready() {
             return Poll::Ready(None);
         }
-        if this.down.is_forced() && this.down.is_idle() {
+        if this.down.has_left() || this.down.is_forced() && this.down.is_idle() {
             return Poll::Ready(None);
         }
         while this.timer.as_mut().poll(cx).is_ready() {
