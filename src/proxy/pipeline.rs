@@ -149,6 +149,7 @@ async fn attempt(ticket: &mut Ticket, job: Job<'_>) -> Result<Reply, Failure> {
     if ticket.service.is_none() {
         ticket.service = ticket.worker.shared.view.load().services.get(job.service).map(Arc::clone);
     }
+    ticket.down().request_read();
     dispatch::run(ticket, &job).await.map(Reply::Relay)
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -66,7 +66,7 @@ pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
 }
 
 /// Detects the protocol within the header-read limit, and at shutdown within what a silent connection is given.
-async fn first_bytes(worker: &Worker, io: &mut Io) -> io::Result<Option<(Protocol, Bytes)>> {
+async fn first_bytes(worker: &Worker, io: &mut Io) -> io::Result<Option<(Protocol, BytesMut)>> {
     let shared = &worker.shared;
     let expired = async {
         let limit = shared.timeouts.header_read.map(sleep);

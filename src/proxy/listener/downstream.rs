@@ -64,6 +64,10 @@ pub struct Downstream {
     owed: AtomicBool,
     /// The last request was refused: the client may not have stopped sending it.
     refused: AtomicBool,
+    /// HTTP/1.1: a request was read whole and its answer is not over.
+    awaits_engine: AtomicBool,
+    /// The client's end was seen meanwhile.
+    left: AtomicBool,
     /// On HTTP/2 bytes between requests are frames of the connection, not a head.
     h2: AtomicBool,
 }
@@ -85,6 +89,8 @@ impl Downstream {
             stalled: AtomicBool::new(false),
             owed: AtomicBool::new(false),
             refused: AtomicBool::new(false),
+            awaits_engine: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             h2: AtomicBool::new(false),
         })
     }
@@ -128,9 +134,32 @@ impl Downstream {
     /// A response ended, however.
     #[inline]
     pub fn request_ended(&self) {
+        self.awaits_engine.store(false, Ordering::Relaxed);
         if self.open.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.quiet_since.store(self.now(), Ordering::Relaxed);
         }
+    }
+
+    /// The open request was read whole: from now on the client has nothing to say but that it leaves.
+    pub fn request_read(&self) {
+        if !self.h2.load(Ordering::Relaxed) {
+            self.awaits_engine.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Between [`request_read`](Self::request_read) and the end of that request, on HTTP/1.1.
+    #[inline]
+    pub fn awaits_engine(&self) -> bool {
+        self.awaits_engine.load(Ordering::Relaxed)
+    }
+
+    pub fn mark_left(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    /// The client closed or reset its connection where hyper was not looking.
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     #[inline]

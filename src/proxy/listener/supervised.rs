@@ -59,6 +59,9 @@ impl<C: Graceful> Future for Supervised<C> {
             if Pin::new(&mut this.conn).poll(cx).is_ready() {
                 return Poll::Ready(None);
             }
+            if this.down.has_left() {
+                return Poll::Ready(None);
+            }
             match this.leave.poll(cx, this.phase.seen, &this.down, C::may_finish) {
                 Poll::Pending => break,
                 Poll::Ready(Order::Finish) => this.conn.finish(),

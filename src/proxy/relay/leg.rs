@@ -52,8 +52,9 @@ impl Leg {
             _ if error.is_timeout() => LegOutcome::Timeout,
             _ => LegOutcome::Error,
         };
-        if matches!(error.fault, Fault::Connect | Fault::ConnectTimeout | Fault::FirstByteTimeout) {
-            let time = self.endpoint().ejection.fail();
+        if matches!(error.fault, Fault::Connect | Fault::ConnectTimeout | Fault::FirstByteTimeout)
+            && let Some(time) = self.endpoint().ejection.fail()
+        {
             self.endpoint().metrics.ejected();
             tracing::debug!(endpoint = %self.endpoint().url, fault = %error.fault, ?time, "endpoint put last");
         }

@@ -33,7 +33,10 @@ pub(super) struct Memory<const N: usize> {
 }
 
 /// For paused clocks. `change` is applied to the configuration before the start.
-pub(super) fn memory<const N: usize>(scripts: [Script; N], change: impl FnOnce(&mut RouterConfig)) -> Memory<N> {
+pub(super) fn memory<const N: usize>(
+    scripts: [Script; N],
+    change: impl FnOnce(&mut RouterConfig),
+) -> Memory<N> {
     memory_on(MemoryNet::new(), scripts, change)
 }
 

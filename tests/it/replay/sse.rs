@@ -39,7 +39,8 @@ fn unicode_payload() -> String {
 #[tokio::test(start_paused = true)]
 async fn b14_a_character_cut_by_any_boundary_arrives_whole() {
     let payload = unicode_payload();
-    let mut cuts = vec![(Split::Every(7), Split::EveryByte), (Split::EveryByte, Split::Random { seed: 1, max: 9 })];
+    let mut cuts =
+        vec![(Split::Every(7), Split::EveryByte), (Split::EveryByte, Split::Random { seed: 1, max: 9 })];
     for seed in 0..scale(60, 1000) {
         cuts.push((Split::Random { seed, max: 40 }, Split::Random { seed: !seed, max: 60 }));
     }
@@ -52,7 +53,8 @@ async fn b14_a_character_cut_by_any_boundary_arrives_whole() {
         let events = answer.events();
         assert_eq!(chat_text(&events), TEXT.repeat(2));
         let call = events[events.len() - 2].json();
-        let arguments = call["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+        let arguments =
+            call["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
         assert_eq!(arguments, json!({"city": TEXT}).to_string());
     }
     client.close();
@@ -89,7 +91,11 @@ async fn b15_comments_pass_as_comments_at_the_engines_pace() {
     let started = tandem::types::clock::now();
     client.send(streamed()).await.unwrap();
     client.read_until(b": PROCESSING").await.unwrap();
-    assert_eq!((tandem::types::clock::now() - started).as_millis(), 200, "the first comment is not held back");
+    assert_eq!(
+        (tandem::types::clock::now() - started).as_millis(),
+        200,
+        "the first comment is not held back"
+    );
     client.read_until(b"0\r\n\r\n").await.unwrap();
     client.close();
     rig.settle().await;
@@ -144,7 +150,11 @@ async fn b18_usage_is_counted_once_wherever_the_cut_is() {
     client.close();
     rig.settle().await;
     for (kind, each) in [("prompt", 3), ("completion", 5)] {
-        assert_eq!(relay_rig::count(&rig.router, "tandem_tokens_total", &[("kind", kind)]), each * n, "{kind}");
+        assert_eq!(
+            relay_rig::count(&rig.router, "tandem_tokens_total", &[("kind", kind)]),
+            each * n,
+            "{kind}"
+        );
     }
 }
 
@@ -166,7 +176,10 @@ async fn b20_a_reset_inside_a_stream_is_never_a_tidy_end() {
         h2.abort();
         router.assert_invariants(&[&engine]).await;
         for line in router.access_lines() {
-            assert_eq!((&line["outcome"], &line["error"]), (&"upstream_error".into(), &"upstream_lost".into()));
+            assert_eq!(
+                (&line["outcome"], &line["error"]),
+                (&"upstream_error".into(), &"upstream_lost".into())
+            );
             assert_eq!(line["status"], 200);
         }
         assert_eq!(legs(&router, "error"), 2);
@@ -187,7 +200,11 @@ async fn b22_every_failed_stream_ends_with_one_error_event_and_an_aborted_transf
         (chunked(vec![Step::Sleep(ms(1)), Step::Reset]), lost, "upstream_error"),
         (chunked(vec![Step::write("40\r\ndata: {\"par"), Step::Close]), lost, "upstream_error"),
         (chunked(vec![Step::Stall]), slow, "upstream_timeout"),
-        (chunked(vec![Step::write("zz\r\n"), Step::Stall]), ("upstream_malformed", "error"), "upstream_error"),
+        (
+            chunked(vec![Step::write("zz\r\n"), Step::Stall]),
+            ("upstream_malformed", "error"),
+            "upstream_error",
+        ),
         (raw(with_length, Step::Close), lost, "upstream_error"),
         (raw(with_length, Step::Stall), slow, "upstream_timeout"),
         (raw(close_framed, Step::Reset), lost, "upstream_error"),
