@@ -4,7 +4,6 @@
 //! Cheap by design: a frame is searched for three short needles; only a line that has one is parsed. A line that spans
 //! frames is collected up to [`MAX_LINE`]; beyond that the line goes uninspected and the relay goes on (B23).
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
@@ -197,9 +196,7 @@ impl Observer {
         } else if event.aborted() {
             self.fault.get_or_insert(StreamFault::Abort);
         }
-        // An event of the Responses API and of the Messages API nests it once.
-        let nested = event.response.and_then(|r| r.usage).or_else(|| event.message.and_then(|m| m.usage));
-        if let Some(raw) = event.usage.or(nested) {
+        if let Some(raw) = event.usage() {
             self.read_usage(raw.get());
         }
     }
@@ -258,57 +255,61 @@ fn after_colon(bytes: &[u8]) -> Option<&[u8]> {
     bytes.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
 }
 
+type Raw<'a> = Option<&'a serde_json::value::RawValue>;
+
+/// Fields are read one by one, so that an odd one (`message` as a text, `choices` as none) hides none of the others.
 #[derive(Deserialize)]
 struct Event<'a> {
     error: Option<IgnoredAny>,
     #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "lenient")]
-    choices: Vec<Choice<'a>>,
+    usage: Raw<'a>,
     #[serde(borrow)]
-    meta_info: Option<MetaInfo<'a>>,
+    choices: Raw<'a>,
     #[serde(borrow)]
-    response: Option<Nested<'a>>,
+    meta_info: Raw<'a>,
     #[serde(borrow)]
-    message: Option<Nested<'a>>,
+    response: Raw<'a>,
+    #[serde(borrow)]
+    message: Raw<'a>,
 }
 
 #[derive(Deserialize)]
 struct Nested<'a> {
     #[serde(borrow)]
-    usage: Option<&'a RawValue>,
+    usage: Raw<'a>,
 }
 
+/// A choice, or the `meta_info` of SGLang's `/generate`.
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct Finish<'a> {
     #[serde(borrow)]
-    finish_reason: Option<Cow<'a, str>>,
+    finish_reason: Raw<'a>,
 }
 
-/// SGLang's `/generate`.
-#[derive(Deserialize)]
-struct MetaInfo<'a> {
-    #[serde(borrow)]
-    finish_reason: Option<Reason<'a>>,
-}
-
+/// SGLang's form of a reason.
 #[derive(Deserialize)]
 struct Reason<'a> {
     #[serde(borrow)]
-    r#type: Option<Cow<'a, str>>,
+    r#type: Raw<'a>,
 }
 
-impl Event<'_> {
+fn read<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+impl<'a> Event<'a> {
     fn aborted(&self) -> bool {
-        let by_choice = self.choices.iter().any(|c| c.finish_reason.as_deref() == Some("abort"));
-        let reason = self.meta_info.as_ref().and_then(|m| m.finish_reason.as_ref());
-        by_choice || reason.is_some_and(|r| r.r#type.as_deref() == Some("abort"))
+        let is_abort = |raw: Raw<'_>| raw.is_some_and(|raw| raw.get() == "\"abort\"");
+        let choices: Vec<Finish<'_>> = read(self.choices).unwrap_or_default();
+        let reason = read(self.meta_info).and_then(|meta: Finish<'_>| read::<Reason<'_>>(meta.finish_reason));
+        choices.iter().any(|choice| is_abort(choice.finish_reason)) || reason.is_some_and(|r| is_abort(r.r#type))
     }
-}
 
-/// `choices: null` is an empty list.
-fn lenient<'de: 'a, 'a, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<Choice<'a>>, D::Error> {
-    Ok(Option::<Vec<Choice<'a>>>::deserialize(d)?.unwrap_or_default())
+    /// An event of the Responses API and of the Messages API nests it once.
+    fn usage(&self) -> Raw<'a> {
+        let nested = |outer| read(outer).and_then(|inner: Nested<'a>| inner.usage);
+        self.usage.or_else(|| nested(self.response)).or_else(|| nested(self.message))
+    }
 }
 
 #[derive(Deserialize)]
@@ -320,5 +321,106 @@ struct RawUsage {
 }
 
 #[cfg(test)]
-#[path = "tests/observe.rs"]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn events() -> Observer {
+        Observer::new(Some(b"text/event-stream; charset=utf-8"), false)
+    }
+
+    const USAGE_EVENT: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n";
+
+    #[test]
+    fn an_odd_field_hides_none_of_the_others() {
+        for (event, fault) in [
+            (r#"{"error":{"code":400},"message":"a text","choices":"none"}"#, Some(StreamFault::Error)),
+            (r#"{"choices":[{"finish_reason":"abort"}],"response":7,"message":[]}"#, Some(StreamFault::Abort)),
+            (r#"{"meta_info":{"finish_reason":{"type":"abort"}},"choices":{}}"#, Some(StreamFault::Abort)),
+            (r#"{"choices":[{"finish_reason":{"abort":"abort"}}],"error":null}"#, None),
+        ] {
+            let mut seen = events();
+            seen.see(format!("data: {event}\n\n").as_bytes(), true);
+            assert_eq!(seen.fault, fault, "{event}");
+        }
+        let mut seen = events();
+        seen.see(b"data: {\"choices\":7,\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n", true);
+        assert_eq!(seen.usage, Some(Usage { prompt: 9, completion: 3 }));
+    }
+
+    #[test]
+    fn usage_is_read_once_however_the_stream_is_split() {
+        let text = format!("data: {{\"choices\":[{{\"delta\":{{}}}}]}}\n\n{USAGE_EVENT}data: [DONE]\n\n");
+        for step in 1..text.len() {
+            let mut seen = events();
+            let count: u64 = text.as_bytes().chunks(step).map(|part| seen.see(part, false)).sum();
+            assert_eq!(seen.usage, Some(Usage { prompt: 9, completion: 3 }), "split every {step}");
+            assert!(step < 5 || count <= 3);
+            assert!(!seen.mid_event());
+        }
+    }
+
+    #[test]
+    fn an_error_event_is_seen_and_its_text_inside_content_is_not() {
+        let mut seen = events();
+        seen.see(b"data: {\"choices\":[{\"delta\":{\"content\":\"\\\"error\\\": \\\"abort\\\"\"}}]}\n\n", false);
+        assert_eq!(seen.fault, None);
+        seen.see(b"data: {\"error\":{\"message\":\"x\",\"code\":500}}\n\ndata: [DONE]\n\n", false);
+        assert_eq!(seen.fault, Some(StreamFault::Error));
+    }
+
+    #[test]
+    fn a_null_error_is_none() {
+        let mut seen = events();
+        seen.see(b"data: {\"error\":null,\"choices\":null}\n\n", false);
+        assert_eq!(seen.fault, None);
+    }
+
+    #[test]
+    fn an_aborted_generation_is_a_fault_in_both_dialects() {
+        for line in [
+            &b"data: {\"choices\":[{\"finish_reason\":\"abort\"}]}\n\n"[..],
+            b"data: {\"text\":\"\",\"meta_info\":{\"finish_reason\":{\"type\":\"abort\"}}}\n\n",
+        ] {
+            let mut seen = events();
+            seen.see(line, false);
+            assert_eq!(seen.fault, Some(StreamFault::Abort));
+        }
+    }
+
+    #[test]
+    fn hostile_usage_is_counted_and_harmless() {
+        for usage in ["\"oops\"", "{\"prompt_tokens\":\"1024\"}", "1e30", "{\"prompt_tokens\":-4}", "[]", "{}"] {
+            let mut seen = events();
+            seen.see(format!("data: {{\"usage\":{usage}}}\n\n").as_bytes(), false);
+            assert_eq!((seen.usage, seen.unreadable), (None, 1), "{usage}");
+            let mut seen = Observer::new(Some(b"application/json"), false);
+            seen.see(format!("{{\"usage\":{usage}}}").as_bytes(), false);
+            assert_eq!((seen.usage, seen.unreadable), (None, 1), "{usage}");
+        }
+    }
+
+    #[test]
+    fn a_huge_line_is_skipped_and_the_next_one_is_seen() {
+        let mut seen = events();
+        seen.see(b"data: \"", false);
+        for _ in 0..64 {
+            seen.see(&[b'x'; 16 * 1024], false);
+            assert!(seen.carry.len() <= MAX_LINE);
+        }
+        seen.see(b"\"\n\n", false);
+        seen.see(USAGE_EVENT.as_bytes(), false);
+        assert!(seen.usage.is_some());
+    }
+
+    #[test]
+    fn json_usage_is_found_across_frames() {
+        let text = "{\"id\":\"x\",\"usage\": {\"prompt_tokens\":7,\"completion_tokens\":2},\"kv\":null}";
+        for step in 1..text.len() {
+            let mut seen = Observer::new(Some(b"application/json"), false);
+            for part in text.as_bytes().chunks(step) {
+                seen.see(part, false);
+            }
+            assert_eq!(seen.usage, Some(Usage { prompt: 7, completion: 2 }), "split every {step}");
+        }
+    }
+}

@@ -11,6 +11,8 @@ mod json_input;
 mod overload;
 mod paths;
 mod responses;
+mod bytes;
+mod headers;
 mod shutdown;
 mod shutdown_clock;
 mod disconnect;
