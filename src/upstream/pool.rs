@@ -106,6 +106,10 @@ impl Pool {
                 }
             }
         }
+        // Closed while a connection was in hand here, where `close` could not see it.
+        if self.closed.load(Ordering::Acquire) {
+            self.drain();
+        }
     }
 
     /// The endpoint left: closes every idle connection and keeps none from now on.
