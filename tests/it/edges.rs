@@ -10,6 +10,8 @@ use tandem::testkit::engine::{Body, Engine, IntoSteps, RecordedRequest, Response
 use tandem::testkit::fixtures::{chat_body, post_chat, request_head};
 use tandem::testkit::memory::MemoryNet;
 use tandem::testkit::router::{FRONT, TestRouter, config, config_for};
+use tandem::types::clock;
+use tokio::sync::oneshot;
 
 #[tokio::test]
 async fn an_answer_without_a_body_is_ok_and_keeps_its_connection() {
@@ -59,7 +61,7 @@ async fn an_event_stream_of_announced_length_that_is_cut_is_never_complete() {
 
 fn h2_post(path: &str) -> Request<()> {
     let url = format!("http://test{path}");
-    Request::post(url).header("content-type", "application/json").body(()).unwrap()
+    Request::post(url).header("content-type", "application/json").body(()).expect("a request")
 }
 
 /// hyper takes even the last frame of an answer before it looks for room; what is stuck there must not stay for ever.
@@ -77,7 +79,7 @@ async fn an_h2_stream_whose_window_never_opens_stalls_like_any_other() {
     let mut client = H2Client::new(net.dial(FRONT).await.unwrap(), &settings).await;
     let chat = "/v1/chat/completions";
     for (path, stream) in [(chat, true), (chat, false), ("/no/such/route", false)] {
-        let begun = tokio::time::Instant::now();
+        let begun = clock::now();
         let sent = client.start(h2_post(path), Some(Bytes::from(chat_body("m", stream)))).await;
         let answer = sent.unwrap().finish().await.unwrap();
         assert!(matches!(answer.end, BodyEnd::Reset(_)), "{path}: {:?}", answer.end);
@@ -89,4 +91,23 @@ async fn an_h2_stream_whose_window_never_opens_stalls_like_any_other() {
     router.assert_invariants(&[&engine]).await;
     let lines = router.access_lines();
     assert_eq!((&lines[0]["outcome"], &lines[0]["error"]), (&"client_cancelled".into(), &"client_stalled".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_of_an_engine_that_may_have_generated_is_told_not_to_retry_when_the_grace_is_over() {
+    let net = MemoryNet::new();
+    let engine = Engine::in_memory(&net, "e1", Script::always(Step::Stall));
+    let mut config = config(&["e1:80".to_owned()]);
+    config.shutdown.grace = Duration::from_secs(5);
+    let mut router = TestRouter::in_memory(config, &net);
+    let mut client = router.memory_client().await;
+    client.send(post_chat(chat_body("m", false))).await.unwrap();
+    engine.log.wait_for(1, Duration::from_secs(1)).await;
+    let (_second, never) = oneshot::channel();
+    assert_eq!(router.shut_down(never).await.forced, 1);
+    let answer = client.read_response().await.unwrap();
+    assert_eq!((answer.status(), answer.header("x-should-retry")), (503, Some("false")));
+    assert_eq!(answer.json()["error"]["code"], "shutting_down");
+    client.close();
+    router.assert_invariants(&[&engine]).await;
 }

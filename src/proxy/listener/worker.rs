@@ -38,6 +38,16 @@ impl Lane {
         (self.load.streams.load(Ordering::Relaxed), self.load.connections.load(Ordering::Relaxed))
     }
 
+    /// Its thread still takes connections.
+    pub(super) fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    /// A sender would have to wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.sender.capacity() == 0
+    }
+
     pub(super) async fn send(&self, accepted: Accepted) {
         // Counted here, so that a burst of connections spreads before the threads have looked at it.
         self.load.connections.fetch_add(1, Ordering::Relaxed);
