@@ -70,6 +70,7 @@ pub const CODES: &[&str] = &[
 /// Engine answers of 400 and above whose body is not JSON are wrapped under this code.
 pub const UPSTREAM_ERROR: &str = "upstream_error";
 
+#[expect(clippy::too_many_lines, reason = "a table: an arm for each failure")]
 pub fn rescue(failure: &Failure) -> Rescue {
     use Failure as F;
     let make = |status, code, message: Cow<'static, str>, outcome| Rescue {

@@ -8,6 +8,7 @@
 
 mod admin;
 mod config;
+mod edges;
 mod keys;
 mod observability;
 mod openai_sdk;

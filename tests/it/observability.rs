@@ -178,8 +178,9 @@ async fn a_log_sink_that_blocks_does_not_block_requests() {
     let flags = ["--worker", &url, "--shutdown-delay", "0s", "--threads", "1"];
     let mut process = Process::start_unread(&flags).await;
     let mut client = process.client().await;
-    // The pipe takes 64 KiB and the queue 2 MiB; a line with a full model name has about 550 bytes.
-    let request = post_chat(chat_body(&"m".repeat(200), false));
+    // The pipe takes 64 KiB and the queue 2 MiB; a line with full names has about 600 bytes.
+    let id = format!("X-Request-Id: {}", "i".repeat(128));
+    let request = post("/v1/chat/completions", &[&id], chat_body(&"m".repeat(200), false));
     let batch = request.repeat(100);
     for _ in 0..scale(45, 200) {
         client.send(&batch).await.unwrap();

@@ -119,13 +119,34 @@ pub async fn accept_loop(
     }
 }
 
-/// To the thread with the fewest open streams, then the fewest connections.
+/// To the thread with the fewest open streams, then the fewest connections; to one that does not pick up its
+/// connections only when all are such, and never to one that has ended.
 async fn hand_over(lanes: &[Lane], accepted: Accepted) {
-    let Some(lane) = lanes.iter().min_by_key(|lane| lane.load()) else { return };
+    let open = lanes.iter().filter(|lane| lane.is_open());
+    let Some(lane) = open.min_by_key(|lane| (lane.is_full(), lane.load())) else { return };
     lane.send(accepted).await;
 }
 
 fn is_about_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(error.kind(), K::ConnectionAborted | K::ConnectionReset | K::ConnectionRefused | K::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::worker::lane;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_never_goes_to_a_thread_that_has_ended() {
+        let (ended, receiver, _) = lane();
+        drop(receiver);
+        let (busy, mut receiver, load) = lane();
+        load.streams.store(7, std::sync::atomic::Ordering::Relaxed);
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        let io = Io::Boxed(Box::new(tokio::io::duplex(1).0));
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        hand_over(&[ended, busy], Accepted { io, peer, place }).await;
+        assert!(receiver.try_recv().is_ok());
+    }
 }

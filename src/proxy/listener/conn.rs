@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -23,13 +23,17 @@ use super::leave::LINGER;
 use super::sniff::sniff;
 use super::stream::Watched;
 use super::supervised::{Graceful, StreamTask, Supervised};
+use super::unparsed::Unparsed;
 use crate::drain::{Phase, Tracker};
 use crate::metrics::Held;
 use crate::proxy::context::Worker;
 use crate::proxy::pipeline::handle;
 use crate::proxy::relay::OutBody;
+use crate::types::clock;
 use crate::upstream::Io;
 
+/// Header fields that hyper takes without being told.
+const HYPER_HEADERS: usize = 100;
 /// HTTP/2 flow-control windows, bytes: prompts are large.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -38,6 +42,7 @@ const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves one connection until it ends. Errors here are about that connection alone.
 pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
+    clock::refresh();
     let Accepted { io, peer, place } = accepted;
     let _gauge = Held::one(&worker.shared.metrics.router.connections);
     let _place = (place, Counted(Arc::clone(&worker)));
@@ -50,11 +55,12 @@ pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
     let first = first_bytes(&worker, &mut io).await;
     match first {
         Ok(Some((Protocol::H1, first))) => {
-            h1(worker, Watched::new(io, first, Arc::clone(&down)), down).await;
+            let unparsed = Unparsed::new(Arc::clone(&worker));
+            h1(worker, Watched::new(io, first, Arc::clone(&down), Some(unparsed)), down).await;
         }
         Ok(Some((Protocol::H2, first))) => {
             down.speaks_h2();
-            h2(worker, Watched::new(io, first, Arc::clone(&down)), down).await;
+            h2(worker, Watched::new(io, first, Arc::clone(&down), None), down).await;
         }
         Ok(None) => debug!(%peer, "closed before a request"),
         Err(error) => debug!(%peer, %error, "failed before a request"),
@@ -62,7 +68,7 @@ pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
 }
 
 /// Detects the protocol within the header-read limit, and at shutdown within what a silent connection is given.
-async fn first_bytes(worker: &Worker, io: &mut Io) -> io::Result<Option<(Protocol, Bytes)>> {
+async fn first_bytes(worker: &Worker, io: &mut Io) -> io::Result<Option<(Protocol, BytesMut)>> {
     let shared = &worker.shared;
     let expired = async {
         let limit = shared.timeouts.header_read.map(sleep);
@@ -98,10 +104,13 @@ async fn h1(worker: Arc<Worker>, stream: Watched, down: Arc<Downstream>) {
     builder
         // A client that closes its sending side has left (docs/request-lifecycle.md): hyper ends the connection.
         .half_close(false)
-        // Above our own bounds, so that a head between the two gets a readable answer.
-        .max_headers(limits.headers * 2)
+        // Above our own bound, so that a head between the two gets an answer that says by how much.
         .max_header_size(limits.header_bytes * 2)
         .pipeline_flush(false);
+    // A bound set here, even hyper's own 100, makes hyper clear that many places on the heap for every request.
+    if limits.headers > HYPER_HEADERS {
+        builder.max_headers(limits.headers);
+    }
     let front = Front { worker, down: Arc::clone(&down), protocol: Protocol::H1 };
     let conn = builder.serve_connection(TokioIo::new(stream), front);
     let expired = Box::pin(Supervised::new(H1(conn), Arc::clone(&down), timeouts)).await;
@@ -124,7 +133,7 @@ async fn h2(worker: Arc<Worker>, stream: Watched, down: Arc<Downstream>) {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(limits.h2_streams)
-        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(limits.header_bytes * 2).unwrap_or(u32::MAX))
         .max_send_buf_size(SEND_BUFFER);
     let front = Front { worker, down: Arc::clone(&down), protocol: Protocol::H2 };
     let conn = builder.serve_connection(TokioIo::new(stream), front);

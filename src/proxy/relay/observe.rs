@@ -12,6 +12,10 @@ use serde::de::IgnoredAny;
 
 /// Longest event line that is inspected, bytes.
 const MAX_LINE: usize = 64 * 1024;
+/// The field that makes an event.
+const FIELD: &[u8] = b"data:";
+/// [`Observer::begun`] of a line that is none of its beginnings.
+const OTHER: usize = usize::MAX;
 /// How much of the end of a JSON answer is kept to find its usage in.
 const JSON_TAIL: usize = 4 * 1024;
 
@@ -44,6 +48,8 @@ pub struct Observer {
     carry: Vec<u8>,
     /// The current line is longer than [`MAX_LINE`].
     skipping: bool,
+    /// How much of [`FIELD`] the current line consists of so far; [`OTHER`] where it does not begin like it, or was counted.
+    begun: usize,
     /// Last bytes seen, to know whether a stream stands between two events.
     tail: [u8; 3],
     pub usage: Option<Usage>,
@@ -64,7 +70,9 @@ impl Observer {
     /// `content_type` as sent by the engine; `encoded`: with a content encoding other than identity.
     pub fn new(content_type: Option<&[u8]>, encoded: bool) -> Self {
         let is = |kind: &str| {
-            content_type.is_some_and(|t| t.len() >= kind.len() && t[..kind.len()].eq_ignore_ascii_case(kind.as_bytes()))
+            content_type.is_some_and(|t| {
+                t.len() >= kind.len() && t[..kind.len()].eq_ignore_ascii_case(kind.as_bytes())
+            })
         };
         let kind = match () {
             () if encoded => Kind::Opaque,
@@ -72,7 +80,16 @@ impl Observer {
             () if is("application/json") => Kind::Json,
             () => Kind::Opaque,
         };
-        Self { kind, carry: Vec::new(), skipping: false, tail: *b"\n\n\n", usage: None, fault: None, unreadable: 0 }
+        Self {
+            kind,
+            carry: Vec::new(),
+            skipping: false,
+            begun: 0,
+            tail: *b"\n\n\n",
+            usage: None,
+            fault: None,
+            unreadable: 0,
+        }
     }
 
     pub fn is_events(&self) -> bool {
@@ -107,14 +124,30 @@ impl Observer {
         }
     }
 
-    fn count_events(&self, bytes: &[u8]) -> u64 {
-        let before = self.tail[2];
-        DATA.find_iter(bytes)
-            .filter(|&at| {
-                let previous = if at == 0 { before } else { bytes[at - 1] };
-                previous == b'\n' || previous == b'\r'
-            })
-            .count() as u64
+    /// Lines that begin with [`FIELD`], each counted where its colon is.
+    fn count_events(&mut self, bytes: &[u8]) -> u64 {
+        let mut count = 0;
+        if (1..FIELD.len()).contains(&self.begun) {
+            let missing = &FIELD[self.begun..];
+            if bytes.starts_with(missing) {
+                count = 1;
+            } else if missing.starts_with(bytes) {
+                self.begun += bytes.len();
+                return 0;
+            }
+            self.begun = OTHER;
+        }
+        let starts =
+            |at: usize| if at == 0 { self.begun == 0 } else { matches!(bytes[at - 1], b'\n' | b'\r') };
+        count += DATA.find_iter(bytes).filter(|&at| starts(at)).count() as u64;
+        let end = &bytes[bytes.len().saturating_sub(FIELD.len())..];
+        let (line, fresh) = match memchr::memrchr2(b'\n', b'\r', end) {
+            Some(at) => (&end[at + 1..], true),
+            None => (end, self.begun == 0),
+        };
+        self.begun =
+            if fresh && line.len() < FIELD.len() && FIELD.starts_with(line) { line.len() } else { OTHER };
+        count
     }
 
     fn see_events(&mut self, bytes: &[u8]) {
@@ -128,9 +161,11 @@ impl Observer {
             let (line, after) = (&rest[..end], &rest[end + 1..]);
             if self.skipping {
                 self.skipping = false;
+            } else if self.carry.len() + line.len() > MAX_LINE {
+                // Too long, whether it came in one piece or in many.
             } else if self.carry.is_empty() {
                 self.see_line(line);
-            } else if self.carry.len() + line.len() <= MAX_LINE {
+            } else {
                 self.carry.extend_from_slice(line);
                 let whole = std::mem::take(&mut self.carry);
                 self.see_line(&whole);
@@ -173,17 +208,20 @@ impl Observer {
             joined = [&self.carry, bytes].concat();
             &joined
         };
-        let usage = USAGE.find_iter(seen).last().map(|at| &seen[at + b"\"usage\"".len()..]);
-        let found = usage.and_then(after_colon).and_then(|value| {
-            serde_json::Deserializer::from_slice(value).into_iter::<&serde_json::value::RawValue>().next()?.ok()
-        });
-        let aborted = ABORT.find(seen).is_some_and(|at| {
-            seen[..at].trim_ascii_end().strip_suffix(b":").is_some_and(|k| k.trim_ascii_end().ends_with(b"\"finish_reason\""))
+        // Each that is a key with a whole value, the last one wins: what was read in the frame before is read again, the
+        // same. A value that is cut off here is whole in a later frame.
+        for at in USAGE.find_iter(seen) {
+            let Some(value) = after_colon(&seen[at + b"\"usage\"".len()..]) else { continue };
+            match Option::<RawUsage>::deserialize(&mut serde_json::Deserializer::from_slice(value)) {
+                Err(error) if error.is_eof() => {}
+                read => note(&mut self.usage, &mut self.unreadable, read),
+            }
+        }
+        let aborted = ABORT.find_iter(seen).any(|at| {
+            let before = seen[..at].trim_ascii_end().strip_suffix(b":");
+            before.is_some_and(|key| key.trim_ascii_end().ends_with(b"\"finish_reason\""))
         });
         let keep = if last { Vec::new() } else { seen[seen.len().saturating_sub(JSON_TAIL)..].to_vec() };
-        if let Some(raw) = found {
-            self.read_usage(raw.get());
-        }
         if aborted {
             self.fault.get_or_insert(StreamFault::Abort);
         }
@@ -191,20 +229,22 @@ impl Observer {
     }
 
     fn read_usage(&mut self, raw: &str) {
-        if raw == "null" {
-            return;
+        note(&mut self.usage, &mut self.unreadable, serde_json::from_str(raw));
+    }
+}
+
+/// Takes over one `usage` value, if it can be read; `null` says nothing.
+fn note(usage: &mut Option<Usage>, unreadable: &mut u32, read: serde_json::Result<Option<RawUsage>>) {
+    match read {
+        Ok(None) => {}
+        Ok(Some(RawUsage { prompt: Some(prompt), completion })) => {
+            *usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
         }
-        match serde_json::from_str::<RawUsage>(raw) {
-            Ok(RawUsage { prompt: Some(prompt), completion }) => {
-                self.usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
-            }
-            // The Messages API sends the output count alone at the end.
-            Ok(RawUsage { prompt: None, completion: Some(completion) }) => {
-                let prompt = self.usage.map_or(0, |u| u.prompt);
-                self.usage = Some(Usage { prompt, completion });
-            }
-            _ => self.unreadable += 1,
+        // The Messages API sends the output count alone at the end.
+        Ok(Some(RawUsage { prompt: None, completion: Some(completion) })) => {
+            *usage = Some(Usage { prompt: usage.map_or(0, |u| u.prompt), completion });
         }
+        _ => *unreadable += 1,
     }
 }
 

@@ -62,7 +62,7 @@ impl Ticket {
             protocol,
             method,
             route: None,
-            started: clock::now(),
+            started: clock::recent(),
             model: None,
             stream: false,
             service: None,
@@ -115,7 +115,7 @@ impl Ticket {
         if outcome == Outcome::ClientCancelled && self.error.is_none() {
             self.error = Some(if self.down().is_stalled() { "client_stalled" } else { "client_left" });
         }
-        let duration = clock::now().saturating_duration_since(self.started);
+        let duration = clock::recent().saturating_duration_since(self.started);
         let metrics = self.service.as_ref().and_then(|s| shared.services.get(s.index)).unwrap_or(&shared.no_service);
         metrics.ended(Observed {
             route: Route::index(self.route),

@@ -1,13 +1,30 @@
-//! Replays of faults that users of routers like this one reported. A function's prefix is the report's row; each states
-//! its size in CI, and `REPLAY_SCALE=full` runs the size the report asks for.
+//! Real faults of routers like this one, replayed. A function is named after its row: `b41_…`.
+//!
+//! Each states its CI size where the full one is larger; `REPLAY_SCALE=full` runs that.
 
+mod ask;
+mod bodies;
 mod bytes;
+mod disconnect;
+mod expect;
+mod framing;
 mod headers;
+mod heads;
+mod json_input;
+mod overload;
+mod paths;
+mod recorded;
+mod relay_rig;
+mod responses;
+mod retry;
 mod secrets;
 mod shutdown;
 mod shutdown_clock;
+mod sse;
+mod timeouts;
+mod upstream_cases;
 
-/// `full` when `REPLAY_SCALE=full` is set, else `ci`.
-pub(crate) fn scale(ci: usize, full: usize) -> usize {
-    if std::env::var_os("REPLAY_SCALE").is_some_and(|value| value == "full") { full } else { ci }
+/// `ci`, or `full` when `REPLAY_SCALE=full` is set.
+pub(crate) fn scale<T>(ci: T, full: T) -> T {
+    if std::env::var("REPLAY_SCALE").is_ok_and(|v| v == "full") { full } else { ci }
 }
