@@ -5,6 +5,7 @@
 mod ask;
 mod bodies;
 mod bytes;
+mod bytes_rig;
 mod disconnect;
 mod expect;
 mod framing;
@@ -12,6 +13,7 @@ mod headers;
 mod heads;
 mod json_input;
 mod overload;
+mod passthrough;
 mod paths;
 mod recorded;
 mod relay_rig;
