@@ -104,8 +104,7 @@ impl Pool {
             return None;
         }
         if moved {
-            conn.io = conn.io.rehome().ok()?;
-            conn.home = thread;
+            conn = conn.rehome(thread).ok()?;
         }
         Some(Reused { conn, idle })
     }
