@@ -144,8 +144,8 @@ async fn a_place_in_flight_is_held_until_the_body_ends_over_h2() {
     let error = &serde_json::from_slice::<serde_json::Value>(&refused.body).unwrap()["error"];
     assert_eq!(error["code"], "server_overloaded");
     while first.data().await.is_some() {}
-    let next = client.request(request(), chat()).await.unwrap();
-    assert_eq!(next.status.as_u16(), 200);
+    let after = client.request(request(), chat()).await.unwrap();
+    assert_eq!(after.status.as_u16(), 200);
     // A reset stream gives its place back too.
     let third = client.start(request(), Some(chat())).await.unwrap();
     let fourth = client.start(request(), Some(chat())).await.unwrap();
