@@ -1,8 +1,18 @@
 //! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code: what is not as expected must stop the test"
+)]
+
+mod admin;
 mod config;
 mod edges;
+mod keys;
+mod observability;
 mod openai_sdk;
+mod policies;
 mod process;
 mod relay;
 mod replay;
