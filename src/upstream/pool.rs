@@ -146,3 +146,7 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/pool.rs"]
+mod tests;
