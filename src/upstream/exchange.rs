@@ -220,3 +220,7 @@ impl Exchange<'_> {
         LegError { fault, written, answered: self.answered, reused }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/exchange.rs"]
+mod tests;

@@ -181,3 +181,7 @@ impl Pool {
         self.slots.iter().flat_map(Slot::queues).chain([&self.overflow])
     }
 }
+
+#[cfg(test)]
+#[path = "tests/pool.rs"]
+mod tests;

@@ -7,12 +7,17 @@
 )]
 
 mod admin;
+mod architecture;
+mod budgets;
 mod config;
+mod docs;
 mod edges;
 mod keys;
+mod no_body;
 mod observability;
 mod openai_sdk;
 mod policies;
 mod process;
 mod relay;
 mod replay;
+mod upstream;
