@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 
 use super::context::Worker;
@@ -16,11 +16,11 @@ use super::error::{Failure, Refusal, Shed};
 use super::listener::{Downstream, Protocol};
 use super::relay::{OutBody, Ticket, respond, synth};
 use super::request::body::{self, BodyLimits};
+use super::request::head;
 use super::request::id::RequestId;
 use super::request::peek::{Peek, peek};
 use super::request::route::{BodyKind, Route};
 use super::request::splice::{Segments, without_owned};
-use super::request::head;
 use crate::config::Limits;
 
 /// Bodies larger than this are scanned off the traffic thread, bytes.
@@ -55,12 +55,25 @@ where
         Ok(Reply::Own(json)) => synth::own(json, ticket),
         Err(failure) => {
             let waits = parts.headers.contains_key(http::header::EXPECT);
+            if protocol == Protocol::H1 {
+                down.mark_refused();
+            }
             if protocol == Protocol::H1 && !waits && !body.is_end_stream() {
                 ticket.worker.tracker.spawn_light(body::discard(body, DISCARD.0, DISCARD.1));
             }
             synth::failure(&failure, ticket)
         }
     }
+}
+
+/// The answer to a head that the HTTP/1.1 parser refused with `status`. No request ever came of it, but its client gets
+/// an answer from the same table, and it is counted and logged.
+pub fn unparsed(worker: Arc<Worker>, down: &Arc<Downstream>, status: StatusCode) -> Response<OutBody> {
+    // The method was not read, or is not to be trusted.
+    let method = Method::from_bytes(b"-").unwrap_or_default();
+    let ticket = Ticket::new(worker, down, Protocol::H1, method, RequestId::mint());
+    down.mark_refused();
+    synth::failure(&Failure::Refused(Refusal::unparsed(status, &ticket.worker.shared.config.limits)), ticket)
 }
 
 /// Ends `future` when the shutdown grace is over; the task is woken for that by its supervisor.
@@ -136,6 +149,7 @@ async fn attempt(ticket: &mut Ticket, job: Job<'_>) -> Result<Reply, Failure> {
     if ticket.service.is_none() {
         ticket.service = ticket.worker.shared.view.load().services.get(job.service).map(Arc::clone);
     }
+    ticket.down().request_read();
     dispatch::run(ticket, &job).await.map(Reply::Relay)
 }
 
@@ -145,18 +159,7 @@ fn size(parts: &Parts, limits: &Limits) -> Result<(), Refusal> {
     if parts.headers.len() <= limits.headers && bytes <= limits.header_bytes {
         return Ok(());
     }
-    Err(Refusal {
-        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        code: "headers_too_large",
-        message: format!(
-            "the request head has more than {} fields or {} bytes",
-            limits.headers, limits.header_bytes
-        )
-        .into(),
-        param: None,
-        allow: None,
-        close: true,
-    })
+    Err(Refusal::head_too_large(limits))
 }
 
 fn can_serve(snapshot: &crate::registry::Snapshot) -> Result<(), Failure> {

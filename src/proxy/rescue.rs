@@ -42,6 +42,7 @@ pub const CODES: &[&str] = &[
     "method_not_allowed",
     "uri_too_long",
     "headers_too_large",
+    "duplicate_header",
     "expectation_failed",
     "unsupported_content_encoding",
     "unsupported_content_type",

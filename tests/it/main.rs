@@ -3,4 +3,6 @@
 mod config;
 mod edges;
 mod openai_sdk;
+mod process;
 mod relay;
+mod replay;

@@ -15,13 +15,17 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::time::{Sleep, sleep_until};
 
 use super::downstream::{Downstream, Expired};
+use super::leave::{Leave, Order};
 use crate::config::Timeouts;
 use crate::drain::{Phase, Phases};
 use crate::types::clock::{self, Instant};
 
 /// A connection that can be asked to finish its open requests and take no more.
 pub(super) trait Graceful: Future + Unpin {
-    fn finish(&mut self, phase: Phase);
+    /// Whether it may be asked now without failing a request that the client may already have sent.
+    fn may_finish(down: &Downstream, phase: Phase) -> bool;
+
+    fn finish(&mut self);
 }
 
 /// Runs a connection until it ends or a limit passes.
@@ -31,13 +35,14 @@ pub(super) struct Supervised<C> {
     timeouts: Arc<Timeouts>,
     timer: Pin<Box<Sleep>>,
     phase: PhaseChange,
+    leave: Leave,
 }
 
 impl<C: Graceful> Supervised<C> {
     pub(super) fn new(conn: C, down: Arc<Downstream>, timeouts: Arc<Timeouts>) -> Self {
         let phase = PhaseChange::new(&down.phases);
         let timer = Box::pin(sleep_until(clock::now() + tick(&timeouts)));
-        Self { conn, down, timeouts, timer, phase }
+        Self { conn, down, timeouts, timer, phase, leave: Leave::Staying }
     }
 }
 
@@ -46,15 +51,22 @@ impl<C: Graceful> Future for Supervised<C> {
     type Output = Option<Expired>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        clock::refresh();
         let this = self.get_mut();
-        if let Some(now) = this.phase.poll(cx, &this.down.phases) {
-            this.conn.finish(now);
-        }
-        if Pin::new(&mut this.conn).poll(cx).is_ready() {
-            return Poll::Ready(None);
-        }
-        if this.down.is_forced() && this.down.is_idle() {
-            return Poll::Ready(None);
+        let _ = this.phase.poll(cx, &this.down.phases);
+        loop {
+            // Before the leave is looked at: a request whose bytes are here counts as open.
+            if Pin::new(&mut this.conn).poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            if this.down.has_left() {
+                return Poll::Ready(None);
+            }
+            match this.leave.poll(cx, this.phase.seen, &this.down, C::may_finish) {
+                Poll::Pending => break,
+                Poll::Ready(Order::Finish) => this.conn.finish(),
+                Poll::Ready(Order::Drop) => return Poll::Ready(None),
+            }
         }
         while this.timer.as_mut().poll(cx).is_ready() {
             let longest = clock::now() + tick(&this.timeouts);
@@ -186,6 +198,7 @@ impl<F: Future> Future for StreamTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        clock::refresh();
         let this = self.get_mut();
         let _ = this.phase.poll(cx, &this.down.phases);
         if this.inner.as_mut().poll(cx).is_ready() {

@@ -81,7 +81,8 @@ pub async fn run_worker(worker: Arc<Worker>, mut lane: mpsc::Receiver<Accepted>)
             },
             _ = ticks.tick() => {
                 count = count.wrapping_add(1);
-                worker.access.flush_if_due(clock::now());
+                clock::refresh();
+                worker.access.flush_if_due(clock::recent());
                 if count.is_multiple_of(SWEEP) {
                     sweep(&worker);
                 }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
 use super::stream::{Aborted, Relay};
@@ -24,8 +25,10 @@ enum Kind {
 }
 
 impl OutBody {
+    /// Complete bytes; none of them for a HEAD, which hyper sees to on HTTP/1.1 only.
     pub fn full(bytes: Bytes, ticket: Box<Ticket>) -> Self {
-        Self { kind: Kind::Full(Some(bytes).filter(|b| !b.is_empty()), ticket) }
+        let sent = !bytes.is_empty() && ticket.method != Method::HEAD;
+        Self { kind: Kind::Full(sent.then_some(bytes), ticket) }
     }
 
     pub fn relay(relay: Box<Relay>) -> Self {

@@ -70,6 +70,8 @@ pub struct Relay {
     timer: Option<Pin<Box<Sleep>>>,
     /// hyper has not come back since the last frame.
     gave_frame: bool,
+    /// The flush count when hyper was last given something, the answer's head included.
+    handed: u64,
     state: State,
     h2: Option<Arc<StreamProgress>>,
     ticket: Box<Ticket>,
@@ -104,9 +106,10 @@ impl Relay {
             gaps: GapStats::default(),
             idle,
             deadline,
-            progress: clock::now(),
+            progress: clock::recent(),
             timer: None,
             gave_frame: false,
+            handed: ticket.down().flush_count(),
             state: State::Streaming,
             h2: STREAM.try_with(Arc::clone).ok(),
             ticket,
@@ -125,7 +128,7 @@ impl Relay {
     /// Payload bytes still to come, where known.
     pub(super) fn remaining(&self) -> Option<u64> {
         match (&self.up, self.state) {
-            (Some(up), State::Streaming) => up.decoder.remaining().map(|n| n + up.prefix.len() as u64),
+            (Some(up), State::Streaming) if !self.observer.is_events() => up.decoder.remaining().map(|n| n + up.prefix.len() as u64),
             (_, State::Done) => Some(0),
             _ => None,
         }
@@ -169,7 +172,7 @@ impl Relay {
                 Err(rule) => return Poll::Ready(Err(lost(Fault::Malformed(rule)))),
             }
             match up.conn.poll_fill(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => self.progress = clock::now(),
+                Poll::Ready(Ok(n)) if n > 0 => self.progress = clock::recent(),
                 Poll::Ready(Ok(_)) => {
                     up.reusable = false;
                     return Poll::Ready(up.decoder.eof().map(|()| None).map_err(|()| lost(Fault::Lost)));
@@ -198,12 +201,12 @@ impl Relay {
                 timer.as_mut().reset(at);
             }
             ready!(timer.as_mut().poll(cx));
-            if clock::now() < at {
+            if clock::recent() < at {
                 timer.as_mut().reset(at);
             } else if resumed && fault == Fault::IdleTimeout {
                 // The client was slow, so the engine was not asked: its silence counts from now.
                 resumed = false;
-                self.progress = clock::now();
+                self.progress = clock::recent();
             } else {
                 return Poll::Ready(lost(fault));
             }
@@ -231,6 +234,7 @@ impl Relay {
     }
 
     fn hand(&mut self, data: Bytes) -> Frame<Bytes> {
+        self.handed = self.ticket.down().flush_count();
         self.ticket.bytes_out += data.len() as u64;
         self.gave_frame = true;
         if let Some(progress) = &self.h2 {
@@ -259,9 +263,8 @@ impl Relay {
         self.ticket.end(request);
     }
 
-    /// Ends the leg and the outcome. What is left to say to the client, if the transfer can carry it.
+    /// Ends the leg and the outcome. What is left to say to the client, if the answer can carry it.
     fn fail(&mut self, failure: &Failure) -> Option<Frame<Bytes>> {
-        let announced = self.remaining().is_some();
         if let Some(mut up) = self.up.take()
             && let Failure::Upstream(error) = failure
         {
@@ -269,17 +272,17 @@ impl Relay {
         }
         let rescue = rescue(failure);
         self.ticket.rescued(&rescue);
-        self.state = State::Flushing(self.ticket.down().flush_count(), clock::now() + FLUSH);
         self.timer = None;
-        // Where a length was announced, an error event would fill up what is missing.
-        if announced || !self.observer.is_events() {
-            return None;
-        }
-        let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
-        Some(self.hand(event))
+        let event = self.observer.is_events().then(|| {
+            let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
+            self.hand(event)
+        });
+        self.state = State::Flushing(self.handed, clock::recent() + FLUSH);
+        event
     }
 
-    /// hyper drops what it has not written when a body fails, so the abort waits until everything given to it has left.
+    /// hyper drops what it has not written when a body fails, so the abort waits until that has left: the answer's head
+    /// and the last payload, or the error event.
     fn poll_flushed(
         &mut self,
         cx: &mut Context<'_>,
@@ -287,13 +290,14 @@ impl Relay {
         until: Instant,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         loop {
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(clock::now() + FLUSH_LOOK)));
-            ready!(timer.as_mut().poll(cx));
-            if self.ticket.down().flush_count() > count || clock::now() >= until {
+            if self.ticket.down().flush_count() > count || clock::recent() >= until {
                 self.state = State::Aborting;
                 return Poll::Ready(Some(Err(Aborted)));
             }
-            timer.as_mut().reset(clock::now() + FLUSH_LOOK);
+            let look = clock::recent() + FLUSH_LOOK;
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(look)));
+            ready!(timer.as_mut().poll(cx));
+            timer.as_mut().reset(look);
         }
     }
 }

@@ -1,0 +1,29 @@
+//! Real faults of routers like this one, replayed. A function is named after its row: `b41_…`.
+//!
+//! Each states its CI size where the full one is larger; `REPLAY_SCALE=full` runs that.
+
+mod ask;
+mod bodies;
+mod expect;
+mod framing;
+mod heads;
+mod json_input;
+mod overload;
+mod paths;
+mod responses;
+mod bytes;
+mod headers;
+mod shutdown;
+mod shutdown_clock;
+mod disconnect;
+mod recorded;
+mod relay_rig;
+mod retry;
+mod sse;
+mod timeouts;
+mod upstream_cases;
+
+/// `ci`, or `full` when `REPLAY_SCALE=full` is set.
+fn scale<T>(ci: T, full: T) -> T {
+    if std::env::var("REPLAY_SCALE").is_ok_and(|v| v == "full") { full } else { ci }
+}
