@@ -1,6 +1,7 @@
 //! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
 
 mod config;
+mod docs;
 mod edges;
 mod openai_sdk;
 mod process;
