@@ -32,6 +32,8 @@ use crate::proxy::relay::OutBody;
 use crate::types::clock;
 use crate::upstream::Io;
 
+/// Header fields that hyper takes without being told.
+const HYPER_HEADERS: usize = 100;
 /// HTTP/2 flow-control windows, bytes: prompts are large.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -102,10 +104,13 @@ async fn h1(worker: Arc<Worker>, stream: Watched, down: Arc<Downstream>) {
     builder
         // A client that closes its sending side has left (docs/request-lifecycle.md): hyper ends the connection.
         .half_close(false)
-        // Above our own bounds, so that a head between the two gets a readable answer.
-        .max_headers(limits.headers * 2)
+        // Above our own bound, so that a head between the two gets an answer that says by how much.
         .max_header_size(limits.header_bytes * 2)
         .pipeline_flush(false);
+    // A bound set here, even hyper's own 100, makes hyper clear that many places on the heap for every request.
+    if limits.headers > HYPER_HEADERS {
+        builder.max_headers(limits.headers);
+    }
     let front = Front { worker, down: Arc::clone(&down), protocol: Protocol::H1 };
     let conn = builder.serve_connection(TokioIo::new(stream), front);
     let expired = Box::pin(Supervised::new(H1(conn), Arc::clone(&down), timeouts)).await;

@@ -9,7 +9,6 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 /// Longest event line that is inspected, bytes.
 const MAX_LINE: usize = 64 * 1024;
@@ -209,20 +208,20 @@ impl Observer {
             joined = [&self.carry, bytes].concat();
             &joined
         };
-        // Each that is a key with a whole value, the last one wins: what was read in the frame before is read again, the same.
-        let found: Vec<&RawValue> = USAGE
-            .find_iter(seen)
-            .filter_map(|at| after_colon(&seen[at + b"\"usage\"".len()..]))
-            .filter_map(|value| serde_json::Deserializer::from_slice(value).into_iter().next()?.ok())
-            .collect();
+        // Each that is a key with a whole value, the last one wins: what was read in the frame before is read again, the
+        // same. A value that is cut off here is whole in a later frame.
+        for at in USAGE.find_iter(seen) {
+            let Some(value) = after_colon(&seen[at + b"\"usage\"".len()..]) else { continue };
+            match Option::<RawUsage>::deserialize(&mut serde_json::Deserializer::from_slice(value)) {
+                Err(error) if error.is_eof() => {}
+                read => note(&mut self.usage, &mut self.unreadable, read),
+            }
+        }
         let aborted = ABORT.find_iter(seen).any(|at| {
             let before = seen[..at].trim_ascii_end().strip_suffix(b":");
             before.is_some_and(|key| key.trim_ascii_end().ends_with(b"\"finish_reason\""))
         });
         let keep = if last { Vec::new() } else { seen[seen.len().saturating_sub(JSON_TAIL)..].to_vec() };
-        for raw in found {
-            self.read_usage(raw.get());
-        }
         if aborted {
             self.fault.get_or_insert(StreamFault::Abort);
         }
@@ -230,20 +229,22 @@ impl Observer {
     }
 
     fn read_usage(&mut self, raw: &str) {
-        if raw == "null" {
-            return;
+        note(&mut self.usage, &mut self.unreadable, serde_json::from_str(raw));
+    }
+}
+
+/// Takes over one `usage` value, if it can be read; `null` says nothing.
+fn note(usage: &mut Option<Usage>, unreadable: &mut u32, read: serde_json::Result<Option<RawUsage>>) {
+    match read {
+        Ok(None) => {}
+        Ok(Some(RawUsage { prompt: Some(prompt), completion })) => {
+            *usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
         }
-        match serde_json::from_str::<RawUsage>(raw) {
-            Ok(RawUsage { prompt: Some(prompt), completion }) => {
-                self.usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
-            }
-            // The Messages API sends the output count alone at the end.
-            Ok(RawUsage { prompt: None, completion: Some(completion) }) => {
-                let prompt = self.usage.map_or(0, |u| u.prompt);
-                self.usage = Some(Usage { prompt, completion });
-            }
-            _ => self.unreadable += 1,
+        // The Messages API sends the output count alone at the end.
+        Ok(Some(RawUsage { prompt: None, completion: Some(completion) })) => {
+            *usage = Some(Usage { prompt: usage.map_or(0, |u| u.prompt), completion });
         }
+        _ => *unreadable += 1,
     }
 }
 
