@@ -183,14 +183,14 @@ fn every_dependency_has_a_reason_and_nothing_else_has_one() {
     let decision = text("docs/decisions/0010-dependencies.md");
     let (reasons, others) = decision.split_once("## Not used").expect("both parts");
     let (table, prose) = reasons.split_once("\nFor tests").expect("a sentence about tests");
-    let names = |line: &str| {
+    let crates = |line: &str| {
         let cell = line.split(" | ").next().unwrap_or_default();
         cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
     };
-    let mut named: BTreeSet<String> = table.lines().filter(|l| l.starts_with("| `")).flatten_names(names);
+    let mut named: BTreeSet<String> = table.lines().filter(|l| l.starts_with("| `")).flatten_names(crates);
     named.extend(prose.split('`').skip(1).step_by(2).map(str::to_owned).filter(|word| word != "testing"));
     assert_eq!(named, dependencies);
-    let unused: BTreeSet<String> = others.lines().filter(|l| l.starts_with("| `")).flatten_names(names);
+    let unused: BTreeSet<String> = others.lines().filter(|l| l.starts_with("| `")).flatten_names(crates);
     assert!(unused.is_disjoint(&dependencies), "used after all: {:?}", unused.intersection(&dependencies));
 }
 

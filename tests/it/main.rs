@@ -1,5 +1,7 @@
 //! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::unchecked_time_subtraction, unreachable_pub, reason = "a test binary: a panic is how its helpers report")]
+
 mod config;
 mod docs;
 mod edges;
