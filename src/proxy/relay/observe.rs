@@ -234,6 +234,7 @@ impl Observer {
 }
 
 /// Takes over one `usage` value, if it can be read; `null` says nothing.
+#[expect(clippy::needless_pass_by_value, reason = "a fresh result, matched once")]
 fn note(usage: &mut Option<Usage>, unreadable: &mut u32, read: serde_json::Result<Option<RawUsage>>) {
     match read {
         Ok(None) => {}
