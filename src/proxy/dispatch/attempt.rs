@@ -22,15 +22,16 @@ pub(super) enum Attempt {
     Withdrawn,
 }
 
-/// Sends `out` on the leg's engine.
+/// Sends `out` on the leg's engine; `fresh`: on a new connection, whatever waits in the pool.
 pub(super) async fn attempt(
     worker: &Worker,
     leg: &Leg,
     out: &Outbound,
     timeouts: &Timeouts,
     deadline: Option<Instant>,
+    fresh: bool,
 ) -> Attempt {
-    let (mut conn, idle) = match connect(worker, leg.endpoint(), timeouts.connect).await {
+    let (mut conn, idle) = match connect(worker, leg.endpoint(), timeouts.connect, fresh).await {
         Ok(found) => found,
         Err(fault) => return Attempt::Failed(LegError::before_write(fault)),
     };
@@ -50,8 +51,11 @@ async fn connect(
     worker: &Worker,
     endpoint: &Arc<Endpoint>,
     limit: Option<Duration>,
+    fresh: bool,
 ) -> Result<(Conn, Option<Duration>), Fault> {
-    if let Some(reused) = endpoint.pool.take(worker.index) {
+    if !fresh
+        && let Some(reused) = endpoint.pool.take(worker.index)
+    {
         endpoint.metrics.reused();
         return Ok((reused.conn, Some(reused.idle)));
     }

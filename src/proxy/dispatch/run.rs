@@ -37,6 +37,8 @@ struct Spent {
     excluded: Excluded,
     retries: u32,
     busy: bool,
+    /// A waiting connection turned out to be closed: from now on only new ones.
+    raced: bool,
     /// What the client gets when nothing better comes.
     last: Option<Result<Answer, Failure>>,
 }
@@ -45,7 +47,7 @@ struct Spent {
 pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> {
     let worker = Arc::clone(&ticket.worker);
     let shared = &worker.shared;
-    let mut spent = Spent { excluded: Excluded::default(), retries: 0, busy: false, last: None };
+    let mut spent = Spent { excluded: Excluded::default(), retries: 0, busy: false, raced: false, last: None };
     if let Some(service) = current(shared, job.service) {
         service.budget.request();
     }
@@ -59,18 +61,23 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
         let mut leg = Leg::new(hold, Arc::clone(&shared.services[job.service]));
         ticket.attempt(&leg);
         let out = outbound(ticket, job, &service, leg.endpoint());
-        match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline).await {
+        match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline, spent.raced).await {
             Attempt::Withdrawn => spent.excluded.add(leg.endpoint()),
             Attempt::Failed(error) => {
                 leg.fail(&error);
                 let reason = retry::after_error(&error);
-                if reason != Some(Reason::ReuseRace) {
+                if reason == Some(Reason::ReuseRace) {
+                    spent.raced = true;
+                } else {
                     spent.excluded.add(leg.endpoint());
                 }
                 drop(leg);
-                spent.last = Some(Err(Failure::Upstream(error)));
+                // An endpoint that cannot have run the request says nothing about it; an engine that answered did.
+                if reason.is_none() || !matches!(spent.last, Some(Ok(_))) {
+                    spent.last = Some(Err(Failure::Upstream(error)));
+                }
                 if !reason.is_some_and(|reason| spent.again(shared, &service, reason)) {
-                    return Err(Failure::Upstream(error));
+                    return spent.last.unwrap_or(Err(Failure::Upstream(error)));
                 }
             }
             Attempt::Answered(conn, answer) => {
