@@ -82,7 +82,7 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
             }
             Attempt::Answered(conn, answer) => {
                 leg.answered(clock::now());
-                match judge(shared, conn, answer, leg, &service, &mut spent).await {
+                match judge(shared, conn, answer, leg, &service, job.deadline, &mut spent).await {
                     Some(result) => return result,
                     None => {}
                 }
@@ -98,6 +98,7 @@ async fn judge(
     answer: upstream::Answer,
     mut leg: Leg,
     service: &Service,
+    deadline: Option<Instant>,
     spent: &mut Spent,
 ) -> Option<Result<Answer, Failure>> {
     let upstream::Answer { head, sent_all } = answer;
@@ -107,7 +108,7 @@ async fn judge(
         let decoder = Decoder::new(head.framing);
         return Some(Ok(Answer::Stream { conn, head, prefix: Bytes::new(), decoder, reusable, leg }));
     }
-    let body = match gather(&mut conn, &head, shared.timeouts.idle).await {
+    let body = match gather(&mut conn, &head, shared.timeouts.idle, deadline).await {
         Gathered::Whole(body) => body,
         Gathered::TooLarge(prefix, decoder) => {
             return Some(Ok(Answer::Stream { conn, head, prefix, decoder, reusable, leg }));
