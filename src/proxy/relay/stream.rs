@@ -97,7 +97,8 @@ enum State {
 impl Relay {
     pub fn new(start: Start) -> Box<Self> {
         let Start { conn, prefix, decoder, reusable, leg, observer, outcome, idle, deadline, ticket } = start;
-        Box::new(Self {
+        let bodiless = decoder.is_done() && prefix.is_empty();
+        let mut relay = Box::new(Self {
             up: Some(Upstream { conn, prefix, decoder, reusable, leg, outcome }),
             observer,
             gaps: GapStats::default(),
@@ -109,7 +110,12 @@ impl Relay {
             state: State::Streaming,
             h2: STREAM.try_with(Arc::clone).ok(),
             ticket,
-        })
+        });
+        // hyper does not ask a body for frames where the message has none (HEAD, 204, 304, a length of 0).
+        if bodiless {
+            relay.finish();
+        }
+        relay
     }
 
     pub(super) fn is_end(&self) -> bool {
