@@ -2,6 +2,8 @@
 //!
 //! Each states its CI size where the full one is larger; `REPLAY_SCALE=full` runs that.
 
+#![expect(clippy::unwrap_used, reason = "test code: a broken rig must stop the test")]
+
 mod disconnect;
 mod recorded;
 mod relay_rig;

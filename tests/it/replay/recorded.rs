@@ -144,11 +144,11 @@ async fn recorded_answers_pass_byte_exact_over_both_protocols() {
     }
 }
 
-/// CI every 17th boundary, full every one.
+/// CI every 37th boundary, full every one.
 #[tokio::test(start_paused = true)]
 async fn recorded_answers_pass_split_at_every_boundary() {
     for recording in ALL {
-        let step = scale(17, 1);
+        let step = scale(37, 1);
         let splits: Vec<Split> =
             (1..recording.wire.len()).step_by(step).map(|at| Split::At(vec![at])).collect();
         let rig = player(recording.wire, &splits);
