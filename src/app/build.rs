@@ -78,7 +78,7 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     let (writer, view, changes) = Writer::new(&config.services, threads, &metrics.endpoints);
     let phases = Arc::new(Phases::default());
     let config_text: Arc<str> = config::print(&config).into();
-    let budget = config.limits.buffered_bytes.unwrap_or_else(limits::buffered_bytes);
+    let budget = config.limits.buffered_bytes.unwrap_or_else(|| limits::buffered_bytes().max(config.limits.body));
     let shared = Arc::new(Shared {
         timeouts: Arc::new(config.timeouts.clone()),
         in_flight: Bound::new(config.limits.in_flight as u64),

@@ -73,9 +73,9 @@ families! {
     STREAM_GAP_SECONDS = "tandem_stream_gap_seconds_total", Counter, ["service"], Unstable, Main,
         "Sum of the times between two successive events of one stream.";
     TOKENS = "tandem_tokens_total", Counter, ["kind", "service"], Stable, Main,
-        "Tokens as the engines state them in `usage`; `kind` is `prompt` or `completion`.";
+        "Tokens as the engines state them in their usage; the kind is prompt or completion.";
     USAGE_UNREADABLE = "tandem_usage_unreadable_total", Counter, ["service"], Unstable, Main,
-        "Answers whose `usage` was there and could not be read.";
+        "Answers whose usage was there and could not be read.";
     REQUESTS_IN_FLIGHT = "tandem_requests_in_flight", Gauge, [], Stable, Main,
         "Requests admitted and not ended.";
     BUFFERED_BYTES = "tandem_buffered_bytes", Gauge, [], Stable, Main,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 
 use super::context::Worker;
@@ -29,6 +29,7 @@ const SCAN_INLINE: usize = 256 * 1024;
 const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(30));
 
 /// What a request turned out to be.
+#[expect(clippy::large_enum_variant, reason = "one per request, moved once")]
 enum Reply {
     Relay(Answer),
     /// Answered by the router itself.
@@ -54,12 +55,25 @@ where
         Ok(Reply::Own(json)) => synth::own(json, ticket),
         Err(failure) => {
             let waits = parts.headers.contains_key(http::header::EXPECT);
+            if protocol == Protocol::H1 {
+                down.mark_refused();
+            }
             if protocol == Protocol::H1 && !waits && !body.is_end_stream() {
                 ticket.worker.tracker.spawn_light(body::discard(body, DISCARD.0, DISCARD.1));
             }
             synth::failure(&failure, ticket)
         }
     }
+}
+
+/// The answer to a head that the HTTP/1.1 parser refused with `status`. No request ever came of it, but its client gets
+/// an answer from the same table, and it is counted and logged.
+pub fn unparsed(worker: Arc<Worker>, down: &Arc<Downstream>, status: StatusCode) -> Response<OutBody> {
+    // The method was not read, or is not to be trusted.
+    let method = Method::from_bytes(b"-").unwrap_or_default();
+    let ticket = Ticket::new(worker, down, Protocol::H1, method, RequestId::mint());
+    down.mark_refused();
+    synth::failure(&Failure::Refused(Refusal::unparsed(status, &ticket.worker.shared.config.limits)), ticket)
 }
 
 /// Ends `future` when the shutdown grace is over; the task is woken for that by its supervisor.
@@ -114,7 +128,7 @@ where
     let segments = match head.route.body() {
         BodyKind::Json => {
             let seen = scan(&bytes).await?;
-            ticket.model = seen.model.clone();
+            ticket.model.clone_from(&seen.model);
             ticket.stream = seen.stream;
             without_owned(&bytes, &seen)
         }
@@ -145,18 +159,7 @@ fn size(parts: &Parts, limits: &Limits) -> Result<(), Refusal> {
     if parts.headers.len() <= limits.headers && bytes <= limits.header_bytes {
         return Ok(());
     }
-    Err(Refusal {
-        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        code: "headers_too_large",
-        message: format!(
-            "the request head has more than {} fields or {} bytes",
-            limits.headers, limits.header_bytes
-        )
-        .into(),
-        param: None,
-        allow: None,
-        close: true,
-    })
+    Err(Refusal::head_too_large(limits))
 }
 
 fn can_serve(snapshot: &crate::registry::Snapshot) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ const CELLS: usize = 10;
 /// Layout of a cell: second (16 bits), requests (28), retries (20).
 const RETRY_BITS: u32 = 20;
 const REQUEST_BITS: u32 = 28;
+const SECOND_MASK: u64 = 0xffff;
 
 #[derive(Debug)]
 pub struct RetryBudget {
@@ -25,7 +26,7 @@ pub struct RetryBudget {
 impl RetryBudget {
     /// `share` of requests (0.2 is 20 %), or `floor` retries per second.
     pub fn new(share: f64, floor: u32) -> Self {
-        Self { born: clock::now(), share, floor, cells: Default::default() }
+        Self { born: clock::recent(), share, floor, cells: Default::default() }
     }
 
     /// Counts one client request.
@@ -39,7 +40,7 @@ impl RetryBudget {
         let (mut requests, mut retries) = (0, 0);
         for cell in &self.cells {
             let (at, req, ret) = split(cell.load(Ordering::Relaxed));
-            if second.wrapping_sub(at) & 0xffff < CELLS as u64 {
+            if second.wrapping_sub(at) & SECOND_MASK < CELLS as u64 {
                 requests += req;
                 retries += ret;
             }
@@ -52,9 +53,9 @@ impl RetryBudget {
         true
     }
 
+    /// Seconds of life, not yet cut to what a cell holds: the place in the ring must not jump when that wraps.
     fn second(&self) -> u64 {
-        // Second 0 is the value of an untouched cell, so counting starts at 1.
-        (clock::now().saturating_duration_since(self.born).as_secs() + 1) & 0xffff
+        clock::recent().saturating_duration_since(self.born).as_secs()
     }
 
     fn add(&self, amount: u64) {
@@ -62,7 +63,8 @@ impl RetryBudget {
         let cell = &self.cells[second as usize % CELLS];
         let mut word = cell.load(Ordering::Relaxed);
         loop {
-            let base = if split(word).0 == second { word } else { second << (RETRY_BITS + REQUEST_BITS) };
+            let now = second & SECOND_MASK;
+            let base = if split(word).0 == now { word } else { now << (RETRY_BITS + REQUEST_BITS) };
             match cell.compare_exchange_weak(word, base + amount, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => word = now,
@@ -91,6 +93,68 @@ mod tests {
         assert_eq!((0..100).filter(|_| budget.take()).count(), 30);
         tokio::time::advance(Duration::from_secs(11)).await;
         assert!(budget.take(), "cells older than 10 s no longer count");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn counts_survive_the_wrap_of_the_seconds_that_cells_hold() {
+        let budget = RetryBudget::new(0.2, 0);
+        tokio::time::advance(Duration::from_secs(65_530)).await;
+        for _ in 0..9 {
+            for _ in 0..10 {
+                budget.request();
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!((0..100).filter(|_| budget.take()).count(), 18, "a fifth of the last ten seconds");
+    }
+
+    /// The same rule over a plain list of what happened.
+    #[derive(Default)]
+    struct Oracle {
+        requests: Vec<u64>,
+        retries: Vec<u64>,
+    }
+
+    impl Oracle {
+        fn allows(&self, now: u64, share: f64, floor: u32) -> bool {
+            let recent = |list: &[u64]| list.iter().filter(|&&at| now - at < 10).count() as f64;
+            recent(&self.retries) + 1.0 <= (share * recent(&self.requests)).max(f64::from(floor) * 10.0)
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_ten_seconds_stay_within_share_or_floor(
+            share in 0.0..1.0f64,
+            floor in 0..3u32,
+            start in proptest::prop_oneof![proptest::prelude::Just(0u64), 65_500..65_540u64],
+            steps in proptest::collection::vec((0..4u64, 0..20usize, 0..20usize), 1..40),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                let budget = RetryBudget::new(share, floor);
+                let mut oracle = Oracle::default();
+                tokio::time::advance(Duration::from_secs(start)).await;
+                let mut now = start;
+                for (seconds, requests, retries) in steps {
+                    tokio::time::advance(Duration::from_secs(seconds)).await;
+                    now += seconds;
+                    for _ in 0..requests {
+                        budget.request();
+                        oracle.requests.push(now);
+                    }
+                    for _ in 0..retries {
+                        let allowed = oracle.allows(now, share, floor);
+                        assert_eq!(budget.take(), allowed);
+                        if allowed {
+                            oracle.retries.push(now);
+                        }
+                    }
+                }
+            });
+        }
     }
 
     #[tokio::test(start_paused = true)]

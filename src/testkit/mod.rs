@@ -6,6 +6,7 @@
 //! * [`memory`] — named in-memory "hosts", so that a whole conversation runs on a paused clock.
 //! * [`router`] — a whole router in the test's own runtime, and the invariants after every replay.
 //! * [`wire`] — what both sides share: transports that can be reset, heads, framing, splits.
+//! * [`upstream`] — the product's upstream client over scripted bytes.
 //! * [`sse`], [`metrics`], [`eventually`], [`fixtures`], [`openai`] — assertions and inputs.
 //!
 //! The kit parses HTTP itself and shares no code with the product: a fault in one is not hidden by the
@@ -23,6 +24,7 @@ pub mod openai;
 pub mod router;
 pub mod sse;
 pub mod task;
+pub mod upstream;
 pub mod wire;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::transport::Io;
 use crate::types::clock::{self, Instant};
 
 /// First size of a read buffer, bytes; what an idle stream keeps.
-const SMALL: usize = 4 * 1024;
+const SMALL: usize = 2 * 1024;
 /// Size a read buffer grows to while reads fill it.
 const LARGE: usize = 64 * 1024;
 
@@ -68,6 +68,6 @@ impl Conn {
             self.buf = BytesMut::new();
         }
         self.want = SMALL;
-        self.idle_since = Some(clock::now());
+        self.idle_since = Some(clock::recent());
     }
 }

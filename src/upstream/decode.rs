@@ -38,12 +38,16 @@ enum State {
     Close,
     Chunk(Chunk),
     Done,
+    /// A rule was broken; what came before it has been handed out.
+    Broken(&'static str),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chunk {
     /// In the digits of a size line: value and digits so far.
     Size(u64, u8),
+    /// In white space behind the size, which some servers pad with: size, and bytes of it so far.
+    Space(u64, u16),
     /// In a chunk extension: size, and extension bytes so far.
     Extension(u64, u16),
     /// After the CR of a size line.
@@ -63,7 +67,7 @@ enum Chunk {
 impl Decoder {
     pub fn new(framing: BodyFraming) -> Self {
         let state = match framing {
-            BodyFraming::Empty => State::Done,
+            BodyFraming::Empty | BodyFraming::Length(0) => State::Done,
             BodyFraming::Length(n) => State::Length(n),
             BodyFraming::Chunked => State::Chunk(Chunk::Size(0, 0)),
             BodyFraming::Close => State::Close,
@@ -80,14 +84,16 @@ impl Decoder {
         match self.state {
             State::Length(n) => Some(n),
             State::Done => Some(0),
-            State::Close | State::Chunk(_) => None,
+            State::Close | State::Chunk(_) | State::Broken(_) => None,
         }
     }
 
-    /// Takes what it can from the front of `buf`. Errors are [`super::Fault::Malformed`] texts.
+    /// Takes what it can from the front of `buf`. Errors are [`super::Fault::Malformed`] texts and stay. Payload in front
+    /// of a fault comes first, so what is handed out does not depend on how the bytes were split into reads.
     pub fn step(&mut self, buf: &mut BytesMut) -> Result<Frame, &'static str> {
         match self.state {
             State::Done => Ok(Frame::End),
+            State::Broken(rule) => Err(rule),
             _ if buf.is_empty() => Ok(Frame::NeedMore),
             State::Close => Ok(Frame::Data(buf.split().freeze())),
             State::Length(left) => {
@@ -100,6 +106,7 @@ impl Decoder {
     }
 
     /// The connection ended. `Ok` where that is how this body ends.
+    #[expect(clippy::result_unit_err, reason = "there is one thing to say: the body was cut")]
     pub fn eof(&mut self) -> Result<(), ()> {
         match self.state {
             State::Done => Ok(()),
@@ -107,16 +114,18 @@ impl Decoder {
                 self.state = State::Done;
                 Ok(())
             }
-            State::Length(_) | State::Chunk(_) => Err(()),
+            State::Length(_) | State::Chunk(_) | State::Broken(_) => Err(()),
         }
     }
 
     /// One pass over the buffer: framing is consumed, payload is moved down to the front.
-    fn chunked(&mut self, mut chunk: Chunk, buf: &mut BytesMut) -> Result<Frame, &'static str> {
+    fn chunked(&mut self, chunk: Chunk, buf: &mut BytesMut) -> Result<Frame, &'static str> {
         let (mut at, mut payload) = (0, 0);
         let end = buf.len();
-        let mut done = false;
-        while at < end {
+        self.state = State::Chunk(chunk);
+        while at < end
+            && let State::Chunk(chunk) = self.state
+        {
             if let Chunk::Data(left) = chunk {
                 let take = usize::try_from(left).unwrap_or(usize::MAX).min(end - at);
                 if at != payload {
@@ -124,29 +133,20 @@ impl Decoder {
                 }
                 at += take;
                 payload += take;
-                chunk = if take as u64 == left { Chunk::DataCr } else { Chunk::Data(left - take as u64) };
+                let next = if take as u64 == left { Chunk::DataCr } else { Chunk::Data(left - take as u64) };
+                self.state = State::Chunk(next);
                 continue;
             }
-            let byte = buf[at];
+            self.state = framing_byte(chunk, buf[at]).unwrap_or_else(State::Broken);
             at += 1;
-            match framing_byte(chunk, byte) {
-                Ok(Some(next)) => chunk = next,
-                Ok(None) => {
-                    done = true;
-                    break;
-                }
-                // Payload before the fault is the client's; the next step meets the same byte with none.
-                Err(_) if payload > 0 => {
-                    at -= 1;
-                    break;
-                }
-                Err(rule) => return Err(rule),
-            }
         }
-        self.state = if done { State::Done } else { State::Chunk(chunk) };
         if payload == 0 {
             let _ = buf.split_to(at);
-            return Ok(if done { Frame::End } else { Frame::NeedMore });
+            return match self.state {
+                State::Done => Ok(Frame::End),
+                State::Broken(rule) => Err(rule),
+                _ => Ok(Frame::NeedMore),
+            };
         }
         let data = buf.split_to(payload).freeze();
         let _ = buf.split_to(at - payload);
@@ -154,8 +154,8 @@ impl Decoder {
     }
 }
 
-/// One byte of chunk framing. `None`: the message is complete.
-fn framing_byte(chunk: Chunk, byte: u8) -> Result<Option<Chunk>, &'static str> {
+/// One byte of chunk framing.
+fn framing_byte(chunk: Chunk, byte: u8) -> Result<State, &'static str> {
     let next = match (chunk, byte) {
         (Chunk::Size(n, digits), b) if b.is_ascii_hexdigit() => {
             if digits == 16 || n > u64::MAX >> 4 {
@@ -165,10 +165,14 @@ fn framing_byte(chunk: Chunk, byte: u8) -> Result<Option<Chunk>, &'static str> {
         }
         (Chunk::Size(_, 0), _) => return Err("chunk size without digits"),
         (Chunk::Size(n, _), b'\r') => Chunk::SizeLf(n),
-        (Chunk::Size(n, _), b';' | b' ' | b'\t') => Chunk::Extension(n, 0),
-        (Chunk::Size(..), _) => return Err("chunk size is not hexadecimal"),
+        (Chunk::Size(n, _) | Chunk::Space(n, _), b';') => Chunk::Extension(n, 0),
+        (Chunk::Size(n, _), b' ' | b'\t') => Chunk::Space(n, 1),
+        (Chunk::Space(n, _), b'\r') => Chunk::SizeLf(n),
+        (Chunk::Space(_, MAX_EXTENSION), b' ' | b'\t') => return Err("chunk extension too long"),
+        (Chunk::Space(n, len), b' ' | b'\t') => Chunk::Space(n, len + 1),
+        (Chunk::Size(..) | Chunk::Space(..), _) => return Err("chunk size is not hexadecimal"),
         (Chunk::Extension(n, _), b'\r') => Chunk::SizeLf(n),
-        (Chunk::Extension(..), b'\n' | 0) => return Err("bad byte in a chunk extension"),
+        (Chunk::Extension(..), b) if !is_text(b) => return Err("bad byte in a chunk extension"),
         (Chunk::Extension(_, MAX_EXTENSION), _) => return Err("chunk extension too long"),
         (Chunk::Extension(n, len), _) => Chunk::Extension(n, len + 1),
         (Chunk::SizeLf(0), b'\n') => Chunk::TrailerStart(0),
@@ -185,16 +189,14 @@ fn framing_byte(chunk: Chunk, byte: u8) -> Result<Option<Chunk>, &'static str> {
         (Chunk::TrailerLine(len, false), b':') => Chunk::TrailerLine(len + 1, true),
         (Chunk::TrailerLine(len, false), b) if is_token(b) => Chunk::TrailerLine(len + 1, false),
         (Chunk::TrailerLine(len, true), b'\r') => Chunk::TrailerLf(len + 1),
-        (Chunk::TrailerLine(len, true), b) if b == b'\t' || (b >= b' ' && b != 0x7f) => {
-            Chunk::TrailerLine(len + 1, true)
-        }
+        (Chunk::TrailerLine(len, true), b) if is_text(b) => Chunk::TrailerLine(len + 1, true),
         (Chunk::TrailerLf(len), b'\n') => Chunk::TrailerStart(len),
-        (Chunk::EndLf, b'\n') => return Ok(None),
+        (Chunk::EndLf, b'\n') => return Ok(State::Done),
         (Chunk::TrailerStart(_) | Chunk::TrailerLine(..), _) => return Err("malformed trailer"),
         (Chunk::DataCr | Chunk::DataLf, _) => return Err("chunk data longer than its size"),
         _ => return Err("bare carriage return in chunk framing"),
     };
-    Ok(Some(next))
+    Ok(State::Chunk(next))
 }
 
 fn hex(digit: u8) -> u8 {
@@ -204,7 +206,16 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
+/// What field values and chunk extensions may hold: no controls but the tab.
+fn is_text(b: u8) -> bool {
+    b == b'\t' || (b >= b' ' && b != 0x7f)
+}
+
 /// RFC 9110 §5.6.2.
 fn is_token(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
+
+#[cfg(test)]
+#[path = "tests/decode.rs"]
+mod tests;

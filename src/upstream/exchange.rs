@@ -56,8 +56,8 @@ pub async fn exchange(
     limits: Limits,
     idle: Option<Duration>,
 ) -> Result<Answer, LegError> {
-    let now = clock::now();
-    Exchange {
+    let now = clock::recent();
+    let mut exchange = Exchange {
         conn,
         method: &out.method,
         segments: &out.segments,
@@ -71,8 +71,9 @@ pub async fn exchange(
         limits,
         idle,
         timer: None,
-    }
-    .await
+    };
+    exchange.skip_empty();
+    exchange.await
 }
 
 struct Exchange<'a> {
@@ -135,7 +136,7 @@ impl Exchange<'_> {
     }
 
     fn advance(&mut self, mut n: usize) {
-        self.progress = clock::now();
+        self.progress = clock::recent();
         self.first_write.get_or_insert(self.progress);
         while n > 0 {
             let left = self.segments[self.at].len() - self.offset;
@@ -147,7 +148,12 @@ impl Exchange<'_> {
             self.at += 1;
             self.offset = 0;
         }
-        while self.at < self.segments.len() && self.segments[self.at].is_empty() {
+        self.skip_empty();
+    }
+
+    /// A write of nothing would look like a closed connection.
+    fn skip_empty(&mut self) {
+        while self.segments.get(self.at).is_some_and(Bytes::is_empty) {
             self.at += 1;
         }
     }
@@ -156,6 +162,10 @@ impl Exchange<'_> {
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Option<Result<Answer, LegError>> {
         loop {
             if !self.conn.buf.is_empty() {
+                // Left over from before, or said on closing: no answer to a request the engine has not seen.
+                if self.first_write.is_none() {
+                    return Some(Err(self.error(Fault::Malformed("bytes before the request"))));
+                }
                 self.answered = true;
                 match head::parse(&mut self.conn.buf, self.method) {
                     Ok(Some(head)) if head.status == http::StatusCode::SWITCHING_PROTOCOLS => {
@@ -196,7 +206,7 @@ impl Exchange<'_> {
             if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            if clock::now() >= deadline {
+            if clock::recent() >= deadline {
                 return Poll::Ready(Err(self.error(fault)));
             }
             timer.as_mut().reset(deadline);
@@ -224,10 +234,10 @@ impl Exchange<'_> {
             (false, None) => Written::Nothing,
         };
         let reused = self.idle.map(|idle| {
-            let since = self.first_write.map_or(Duration::ZERO, |t| clock::now().saturating_duration_since(t));
+            let since =
+                self.first_write.map_or(Duration::ZERO, |t| clock::recent().saturating_duration_since(t));
             (idle, since)
         });
         LegError { fault, written, answered: self.answered, reused }
     }
 }
-

@@ -3,9 +3,13 @@
 //! httparse does the tokenising; the rules that decide where a message ends are here, because a wrong end means that
 //! the next client on the connection reads somebody else's bytes.
 
+use std::mem::MaybeUninit;
+use std::sync::LazyLock;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use memchr::memmem::Finder;
 
 /// Most header fields of an engine's answer.
 pub const MAX_HEADERS: usize = 128;
@@ -35,69 +39,93 @@ pub struct Head {
     pub keep_alive: bool,
 }
 
+static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\r\n\r\n"));
+
 /// Parses a head at the start of `buf` and removes it from there. `Ok(None)`: more bytes are needed.
-/// Errors are [`crate::upstream::Fault::Malformed`] texts.
+/// Errors are [`crate::upstream::Fault::Malformed`] texts; `buf` is then not fit for anything but being dropped.
 pub fn parse(buf: &mut BytesMut, method: &Method) -> Result<Option<Head>, &'static str> {
-    let mut slots = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut parsed = httparse::Response::new(&mut slots);
-    let len = match parsed.parse(buf) {
-        Ok(httparse::Status::Complete(len)) => len,
-        Ok(httparse::Status::Partial) if buf.len() >= MAX_HEAD_BYTES => return Err("head larger than 64 KiB"),
-        Ok(httparse::Status::Partial) => return Ok(None),
-        Err(httparse::Error::TooManyHeaders) => return Err("more than 128 header fields"),
-        Err(_) => return Err("head does not parse"),
+    let Some(end) = END.find(&buf[..buf.len().min(MAX_HEAD_BYTES)]) else {
+        return incomplete(buf).map(|()| None);
     };
-    if len > MAX_HEAD_BYTES {
-        return Err("head larger than 64 KiB");
+    // Cut off first, so that the values can share the head's own memory instead of being copied one by one.
+    let raw = buf.split_to(end + 4).freeze();
+    let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let (len, parsed) = tokenise(&raw, &mut slots)?;
+    if len != Some(raw.len()) {
+        return Err("head does not parse");
     }
-    if !lines_end_in_crlf(&buf[..len]) {
+    // RFC 9110 §15: a code above 599 is none, and its class would decide about retries.
+    let status =
+        parsed.code.filter(|code| (100..600).contains(code)).and_then(|c| StatusCode::from_u16(c).ok());
+    let status = status.ok_or("status code out of range")?;
+    let http11 = parsed.version == Some(1);
+    let headers = collect(&raw, parsed.headers)?;
+    let (framing, announced) = framing(status, http11, method, &headers)?;
+    // RFC 9110 §8.6, RFC 9112 §6.1: these never announce a body. A server that does may also send it, where nobody reads it.
+    if announced && status.is_informational() {
+        return Err("interim answer with a body");
+    }
+    let odd = announced && status == StatusCode::NO_CONTENT;
+    let keep_alive = keep_alive(http11, &headers) && framing != BodyFraming::Close && !odd;
+    Ok(Some(Head { status, headers, framing, keep_alive }))
+}
+
+/// The tokens of a head, and its length where it is complete.
+fn tokenise<'h, 'b>(
+    bytes: &'b [u8],
+    slots: &'h mut [MaybeUninit<httparse::Header<'b>>],
+) -> Result<(Option<usize>, httparse::Response<'h, 'b>), &'static str> {
+    // httparse skips empty lines in front, as a server may for requests. In front of an answer they are leftovers.
+    if !bytes.starts_with(&b"HTTP/1."[..bytes.len().min(7)]) {
+        return Err("not an HTTP/1 answer");
+    }
+    if !lines_end_in_crlf(bytes) {
         return Err("bare line feed in the head");
     }
-    let status = parsed.code.and_then(|c| StatusCode::from_u16(c).ok()).ok_or("status code out of range")?;
-    let http11 = parsed.version == Some(1);
-
-    // Positions first, so that the values can share the head's own buffer instead of being copied one by one.
-    let base = buf.as_ptr() as usize;
-    let mut spans = [(0usize, 0usize, 0usize, 0usize); MAX_HEADERS];
-    let count = parsed.headers.len();
-    for (span, header) in spans.iter_mut().zip(parsed.headers.iter()) {
-        let name = header.name.as_ptr() as usize - base;
-        let value = header.value.as_ptr() as usize - base;
-        *span = (name, name + header.name.len(), value, value + header.value.len());
+    let mut parsed = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    match config.parse_response_with_uninit_headers(&mut parsed, bytes, slots) {
+        Ok(httparse::Status::Complete(len)) => Ok((Some(len), parsed)),
+        Ok(httparse::Status::Partial) => Ok((None, parsed)),
+        Err(httparse::Error::TooManyHeaders) => Err("more than 128 header fields"),
+        Err(_) => Err("head does not parse"),
     }
-    let raw = buf.split_to(len).freeze();
-    let headers = collect(&raw, &spans[..count])?;
-    let framing = framing(status, http11, method, &headers)?;
-    let keep_alive = keep_alive(http11, &headers) && framing != BodyFraming::Close;
-    Ok(Some(Head { status, headers, framing, keep_alive }))
+}
+
+/// A head that has not ended is refused as soon as it cannot become a good one: the engine may never send the rest.
+#[cold]
+fn incomplete(buf: &[u8]) -> Result<(), &'static str> {
+    if buf.len() >= MAX_HEAD_BYTES {
+        return Err("head larger than 64 KiB");
+    }
+    let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    match tokenise(buf, &mut slots)? {
+        (None, _) => Ok(()),
+        (Some(_), _) => Err("head does not parse"),
+    }
 }
 
 fn lines_end_in_crlf(head: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', head).all(|at| at > 0 && head[at - 1] == b'\r')
 }
 
-fn collect(raw: &Bytes, spans: &[(usize, usize, usize, usize)]) -> Result<HeaderMap, &'static str> {
-    let mut headers = HeaderMap::with_capacity(spans.len() + 2);
-    for &(name, name_end, value, value_end) in spans {
-        let name = HeaderName::from_bytes(&raw[name..name_end]).map_err(|_| "header name")?;
-        // An empty value points to no place in the buffer worth sharing.
-        let value = if value == value_end {
-            HeaderValue::from_static("")
-        } else {
-            HeaderValue::from_maybe_shared(raw.slice(value..value_end)).map_err(|_| "header value")?
-        };
+fn collect(raw: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, &'static str> {
+    let mut headers = HeaderMap::with_capacity(fields.len() + 2);
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "header name")?;
+        let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value)).map_err(|_| "header value")?;
         headers.try_append(name, value).map_err(|_| "too many header fields")?;
     }
     Ok(headers)
 }
 
-/// RFC 9112 §6.3, without the parts that ask a recipient to guess.
+/// RFC 9112 §6.3, without the parts that ask a recipient to guess. Also: whether the fields announce a body.
 fn framing(
     status: StatusCode,
     http11: bool,
     method: &Method,
     headers: &HeaderMap,
-) -> Result<BodyFraming, &'static str> {
+) -> Result<(BodyFraming, bool), &'static str> {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
     let encoding = encodings.next();
     if encodings.next().is_some() {
@@ -119,12 +147,13 @@ fn framing(
         || status.is_informational()
         || status == StatusCode::NO_CONTENT
         || status == StatusCode::NOT_MODIFIED;
-    Ok(match (bodiless, encoding, length) {
+    let framing = match (bodiless, encoding, length) {
         (true, ..) | (false, None, Some(0)) => BodyFraming::Empty,
         (false, Some(_), _) => BodyFraming::Chunked,
         (false, None, Some(n)) => BodyFraming::Length(n),
         (false, None, None) => BodyFraming::Close,
-    })
+    };
+    Ok((framing, encoding.is_some() || length.is_some_and(|n| n > 0)))
 }
 
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
@@ -143,8 +172,15 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
 fn keep_alive(http11: bool, headers: &HeaderMap) -> bool {
     let has = |token: &str| {
         headers.get_all(CONNECTION).iter().any(|value| {
-            value.as_bytes().split(|b| *b == b',').any(|t| t.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+            value
+                .as_bytes()
+                .split(|b| *b == b',')
+                .any(|t| t.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
         })
     };
     if http11 { !has("close") } else { has("keep-alive") && !has("close") }
 }
+
+#[cfg(test)]
+#[path = "tests/head.rs"]
+mod tests;

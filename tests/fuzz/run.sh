@@ -20,8 +20,10 @@ export RUSTFLAGS="-Cpasses=sancov-module \
 for target in $targets; do
   cargo build --release --target "$host" --bin "$target"
   mkdir -p "target/corpus/$target" artifacts
+  dict=
+  if [ -f "$target.dict" ]; then dict="-dict=$target.dict"; fi
   # The limits make slow and greedy inputs failures too.
   "./target/$host/release/$target" "target/corpus/$target" "corpus/$target" \
-    -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=4096 -print_final_stats=1 \
+    -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=4096 -print_final_stats=1 $dict \
     -artifact_prefix="artifacts/$target-"
 done

@@ -20,7 +20,7 @@ pub(super) enum Reason {
     ServerError,
 }
 
-/// Every [`Reason`] as a metric label.
+/// Why an attempt may be followed by another, as metric labels.
 pub const REASONS: &[&str] = &["connect", "incomplete", "reuse_race", "busy", "server_error"];
 
 impl Reason {

@@ -81,10 +81,9 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
                 }
             }
             Attempt::Answered(conn, answer) => {
-                leg.answered(clock::now());
-                match judge(shared, conn, answer, leg, &service, job.deadline, &mut spent).await {
-                    Some(result) => return result,
-                    None => {}
+                leg.answered(clock::recent());
+                if let Some(result) = judge(shared, conn, answer, leg, &service, job.deadline, &mut spent).await {
+                    return result;
                 }
             }
         }
@@ -167,13 +166,14 @@ fn outbound(ticket: &Ticket, job: &Job<'_>, service: &Service, endpoint: &Endpoi
         (None, true) => Credentials::Pass,
         (None, false) => Credentials::Strip,
     };
+    let id = EngineId::new(&ticket.id);
     let forward = Forward {
         authority: &endpoint.authority,
         peer: ticket.down().peer_text(),
         tls: false,
         credentials,
         cookies: service.config.upstream.cookies,
-        request_id: &engine_id(&ticket.id),
+        request_id: id.as_bytes(),
     };
     let mut head = BytesMut::new();
     write_head(&mut head, job.parts, &forward, job.body.map(|b| b.len() as u64));
@@ -187,15 +187,31 @@ fn outbound(ticket: &Ticket, job: &Job<'_>, service: &Service, endpoint: &Endpoi
 
 /// The id an engine sees: a fixed-length nonce first, new for every attempt, so that no id is another's prefix or
 /// repeats while the client's own id is still recognisable in the engine's log (pd.md).
-fn engine_id(id: &RequestId) -> RequestId {
-    const CLIENT: usize = 64;
-    let mut text = [b'-'; 16 + 1 + CLIENT];
-    let mut nonce = fastrand::u64(..);
-    for digit in &mut text[..16] {
-        *digit = b"0123456789abcdef"[(nonce & 15) as usize];
-        nonce >>= 4;
+struct EngineId {
+    text: [u8; NONCE + 1 + CLIENT_ID],
+    len: usize,
+}
+
+/// Hexadecimal digits of the nonce.
+const NONCE: usize = 16;
+/// Most bytes of the client's own id.
+const CLIENT_ID: usize = 64;
+
+impl EngineId {
+    fn new(id: &RequestId) -> Self {
+        let mut text = [b'-'; NONCE + 1 + CLIENT_ID];
+        let mut nonce = fastrand::u64(..);
+        for digit in &mut text[..NONCE] {
+            *digit = b"0123456789abcdef"[(nonce & 15) as usize];
+            nonce >>= 4;
+        }
+        let client = id.as_bytes();
+        let client = &client[..client.len().min(CLIENT_ID)];
+        text[NONCE + 1..][..client.len()].copy_from_slice(client);
+        Self { text, len: NONCE + 1 + client.len() }
     }
-    let client = &id.as_bytes()[..id.as_bytes().len().min(CLIENT)];
-    text[17..17 + client.len()].copy_from_slice(client);
-    RequestId::accept(&text[..17 + client.len()]).unwrap_or_else(RequestId::mint)
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
 }

@@ -1,5 +1,5 @@
-//! The byte stream under hyper: replays the bytes protocol detection read, and notes reads, blocked writes and flushes
-//! in [`Downstream`].
+//! The byte stream under hyper: replays the bytes protocol detection read, notes reads, blocked writes and flushes
+//! in [`Downstream`], answers for heads that hyper refuses, and closes so that refused clients can read why.
 //!
 //! hyper looks for the end of a client only while it holds no bytes of it that it has not parsed. A pipelined request,
 //! or the stray line end of an old client, would hide that the client left until the engine speaks again. So while an
@@ -8,13 +8,15 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
 use super::downstream::Downstream;
+use super::linger::Linger;
+use super::unparsed::Unparsed;
 use crate::upstream::Io;
 
 /// Most bytes that are read ahead of hyper.
@@ -29,11 +31,38 @@ pub(super) struct Watched {
     /// hyper's last read found nothing: the client's next bytes, or its end, wake hyper, which reads again.
     reading: bool,
     down: Arc<Downstream>,
+    /// HTTP/1.1 only: on HTTP/2 frames go out at any time, and a bad head is a stream error there.
+    unparsed: Option<Box<Unparsed>>,
+    /// After our FIN to a refused client.
+    linger: Option<Linger>,
 }
 
 impl Watched {
-    pub(super) fn new(io: Io, first: BytesMut, down: Arc<Downstream>) -> Self {
-        Self { io, ahead: first, reading: false, down }
+    pub(super) fn new(io: Io, first: BytesMut, down: Arc<Downstream>, unparsed: Option<Unparsed>) -> Self {
+        Self { io, ahead: first, reading: false, down, unparsed: unparsed.map(Box::new), linger: None }
+    }
+
+    /// Whether a write of hyper's is its own answer to a head it could not parse, and was replaced.
+    #[inline]
+    fn replaced(&mut self, head: &[u8], cx: &mut Context<'_>) -> bool {
+        match &mut self.unparsed {
+            Some(unparsed) if !self.down.owes_answer() => unparsed.replaces(&self.down, head, cx),
+            _ => false,
+        }
+    }
+
+    /// What replaced hyper's bytes leaves before anything else.
+    #[inline]
+    fn poll_replacement(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(unparsed) = self.unparsed.as_mut().filter(|u| u.is_sending()) else {
+            return Poll::Ready(Ok(()));
+        };
+        let sent = unparsed.poll_send(&mut self.io, cx);
+        match &sent {
+            Poll::Ready(_) => self.down.write_progressed(),
+            Poll::Pending => self.down.write_blocked(),
+        }
+        sent
     }
 
     /// Looks for the client's end in hyper's stead while an engine is awaited.
@@ -84,6 +113,10 @@ impl AsyncWrite for Watched {
     #[inline]
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        ready!(this.poll_replacement(cx))?;
+        if this.replaced(buf, cx) {
+            return Poll::Ready(Ok(buf.len()));
+        }
         let result = Pin::new(&mut this.io).poll_write(cx, buf);
         this.note(result)
     }
@@ -95,6 +128,10 @@ impl AsyncWrite for Watched {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        ready!(this.poll_replacement(cx))?;
+        if this.replaced(bufs.first().map_or(&[], |b| b), cx) {
+            return Poll::Ready(Ok(bufs.iter().map(|b| b.len()).sum()));
+        }
         let result = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
         this.note(result)
     }
@@ -105,6 +142,7 @@ impl AsyncWrite for Watched {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        ready!(this.poll_replacement(cx))?;
         // Asked at every turn of hyper's loop.
         if !this.reading {
             this.watch(cx);
@@ -117,6 +155,14 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+        let this = self.get_mut();
+        ready!(this.poll_replacement(cx))?;
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
+            if !this.down.was_refused() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        this.linger.get_or_insert_with(Linger::new).poll(&mut this.io, cx)
     }
 }

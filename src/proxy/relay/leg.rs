@@ -22,7 +22,7 @@ pub struct Leg {
 
 impl Leg {
     pub fn new(hold: Hold<Endpoint>, metrics: Arc<ServiceMetrics>) -> Self {
-        Self { hold, metrics, started: clock::now(), first_byte: None, outcome: LegOutcome::Cancelled }
+        Self { hold, metrics, started: clock::recent(), first_byte: None, outcome: LegOutcome::Cancelled }
     }
 
     pub fn endpoint(&self) -> &Arc<Endpoint> {
@@ -63,7 +63,7 @@ impl Leg {
 
 impl Drop for Leg {
     fn drop(&mut self) {
-        let duration = clock::now().saturating_duration_since(self.started);
+        let duration = clock::recent().saturating_duration_since(self.started);
         self.metrics.leg(self.outcome);
         self.endpoint().metrics.leg(self.outcome, duration, self.first_byte);
     }

@@ -4,7 +4,6 @@
 //! Cheap by design: a frame is searched for three short needles; only a line that has one is parsed. A line that spans
 //! frames is collected up to [`MAX_LINE`]; beyond that the line goes uninspected and the relay goes on (B23).
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
@@ -13,6 +12,10 @@ use serde::de::IgnoredAny;
 
 /// Longest event line that is inspected, bytes.
 const MAX_LINE: usize = 64 * 1024;
+/// The field that makes an event.
+const FIELD: &[u8] = b"data:";
+/// [`Observer::begun`] of a line that is none of its beginnings.
+const OTHER: usize = usize::MAX;
 /// How much of the end of a JSON answer is kept to find its usage in.
 const JSON_TAIL: usize = 4 * 1024;
 
@@ -45,6 +48,8 @@ pub struct Observer {
     carry: Vec<u8>,
     /// The current line is longer than [`MAX_LINE`].
     skipping: bool,
+    /// How much of [`FIELD`] the current line consists of so far; [`OTHER`] where it does not begin like it, or was counted.
+    begun: usize,
     /// Last bytes seen, to know whether a stream stands between two events.
     tail: [u8; 3],
     pub usage: Option<Usage>,
@@ -65,7 +70,9 @@ impl Observer {
     /// `content_type` as sent by the engine; `encoded`: with a content encoding other than identity.
     pub fn new(content_type: Option<&[u8]>, encoded: bool) -> Self {
         let is = |kind: &str| {
-            content_type.is_some_and(|t| t.len() >= kind.len() && t[..kind.len()].eq_ignore_ascii_case(kind.as_bytes()))
+            content_type.is_some_and(|t| {
+                t.len() >= kind.len() && t[..kind.len()].eq_ignore_ascii_case(kind.as_bytes())
+            })
         };
         let kind = match () {
             () if encoded => Kind::Opaque,
@@ -73,7 +80,16 @@ impl Observer {
             () if is("application/json") => Kind::Json,
             () => Kind::Opaque,
         };
-        Self { kind, carry: Vec::new(), skipping: false, tail: *b"\n\n\n", usage: None, fault: None, unreadable: 0 }
+        Self {
+            kind,
+            carry: Vec::new(),
+            skipping: false,
+            begun: 0,
+            tail: *b"\n\n\n",
+            usage: None,
+            fault: None,
+            unreadable: 0,
+        }
     }
 
     pub fn is_events(&self) -> bool {
@@ -108,14 +124,30 @@ impl Observer {
         }
     }
 
-    fn count_events(&self, bytes: &[u8]) -> u64 {
-        let before = self.tail[2];
-        DATA.find_iter(bytes)
-            .filter(|&at| {
-                let previous = if at == 0 { before } else { bytes[at - 1] };
-                previous == b'\n' || previous == b'\r'
-            })
-            .count() as u64
+    /// Lines that begin with [`FIELD`], each counted where its colon is.
+    fn count_events(&mut self, bytes: &[u8]) -> u64 {
+        let mut count = 0;
+        if (1..FIELD.len()).contains(&self.begun) {
+            let missing = &FIELD[self.begun..];
+            if bytes.starts_with(missing) {
+                count = 1;
+            } else if missing.starts_with(bytes) {
+                self.begun += bytes.len();
+                return 0;
+            }
+            self.begun = OTHER;
+        }
+        let starts =
+            |at: usize| if at == 0 { self.begun == 0 } else { matches!(bytes[at - 1], b'\n' | b'\r') };
+        count += DATA.find_iter(bytes).filter(|&at| starts(at)).count() as u64;
+        let end = &bytes[bytes.len().saturating_sub(FIELD.len())..];
+        let (line, fresh) = match memchr::memrchr2(b'\n', b'\r', end) {
+            Some(at) => (&end[at + 1..], true),
+            None => (end, self.begun == 0),
+        };
+        self.begun =
+            if fresh && line.len() < FIELD.len() && FIELD.starts_with(line) { line.len() } else { OTHER };
+        count
     }
 
     fn see_events(&mut self, bytes: &[u8]) {
@@ -129,9 +161,11 @@ impl Observer {
             let (line, after) = (&rest[..end], &rest[end + 1..]);
             if self.skipping {
                 self.skipping = false;
+            } else if self.carry.len() + line.len() > MAX_LINE {
+                // Too long, whether it came in one piece or in many.
             } else if self.carry.is_empty() {
                 self.see_line(line);
-            } else if self.carry.len() + line.len() <= MAX_LINE {
+            } else {
                 self.carry.extend_from_slice(line);
                 let whole = std::mem::take(&mut self.carry);
                 self.see_line(&whole);
@@ -161,9 +195,7 @@ impl Observer {
         } else if event.aborted() {
             self.fault.get_or_insert(StreamFault::Abort);
         }
-        // An event of the Responses API and of the Messages API nests it once.
-        let nested = event.response.and_then(|r| r.usage).or_else(|| event.message.and_then(|m| m.usage));
-        if let Some(raw) = event.usage.or(nested) {
+        if let Some(raw) = event.usage() {
             self.read_usage(raw.get());
         }
     }
@@ -176,17 +208,20 @@ impl Observer {
             joined = [&self.carry, bytes].concat();
             &joined
         };
-        let usage = USAGE.find_iter(seen).last().map(|at| &seen[at + b"\"usage\"".len()..]);
-        let found = usage.and_then(after_colon).and_then(|value| {
-            serde_json::Deserializer::from_slice(value).into_iter::<&serde_json::value::RawValue>().next()?.ok()
-        });
-        let aborted = ABORT.find(seen).is_some_and(|at| {
-            seen[..at].trim_ascii_end().strip_suffix(b":").is_some_and(|k| k.trim_ascii_end().ends_with(b"\"finish_reason\""))
+        // Each that is a key with a whole value, the last one wins: what was read in the frame before is read again, the
+        // same. A value that is cut off here is whole in a later frame.
+        for at in USAGE.find_iter(seen) {
+            let Some(value) = after_colon(&seen[at + b"\"usage\"".len()..]) else { continue };
+            match Option::<RawUsage>::deserialize(&mut serde_json::Deserializer::from_slice(value)) {
+                Err(error) if error.is_eof() => {}
+                read => note(&mut self.usage, &mut self.unreadable, read),
+            }
+        }
+        let aborted = ABORT.find_iter(seen).any(|at| {
+            let before = seen[..at].trim_ascii_end().strip_suffix(b":");
+            before.is_some_and(|key| key.trim_ascii_end().ends_with(b"\"finish_reason\""))
         });
         let keep = if last { Vec::new() } else { seen[seen.len().saturating_sub(JSON_TAIL)..].to_vec() };
-        if let Some(raw) = found {
-            self.read_usage(raw.get());
-        }
         if aborted {
             self.fault.get_or_insert(StreamFault::Abort);
         }
@@ -194,20 +229,22 @@ impl Observer {
     }
 
     fn read_usage(&mut self, raw: &str) {
-        if raw == "null" {
-            return;
+        note(&mut self.usage, &mut self.unreadable, serde_json::from_str(raw));
+    }
+}
+
+/// Takes over one `usage` value, if it can be read; `null` says nothing.
+fn note(usage: &mut Option<Usage>, unreadable: &mut u32, read: serde_json::Result<Option<RawUsage>>) {
+    match read {
+        Ok(None) => {}
+        Ok(Some(RawUsage { prompt: Some(prompt), completion })) => {
+            *usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
         }
-        match serde_json::from_str::<RawUsage>(raw) {
-            Ok(RawUsage { prompt: Some(prompt), completion }) => {
-                self.usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
-            }
-            // The Messages API sends the output count alone at the end.
-            Ok(RawUsage { prompt: None, completion: Some(completion) }) => {
-                let prompt = self.usage.map_or(0, |u| u.prompt);
-                self.usage = Some(Usage { prompt, completion });
-            }
-            _ => self.unreadable += 1,
+        // The Messages API sends the output count alone at the end.
+        Ok(Some(RawUsage { prompt: None, completion: Some(completion) })) => {
+            *usage = Some(Usage { prompt: usage.map_or(0, |u| u.prompt), completion });
         }
+        _ => *unreadable += 1,
     }
 }
 
@@ -219,57 +256,61 @@ fn after_colon(bytes: &[u8]) -> Option<&[u8]> {
     bytes.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
 }
 
+type Raw<'a> = Option<&'a serde_json::value::RawValue>;
+
+/// Fields are read one by one, so that an odd one (`message` as a text, `choices` as none) hides none of the others.
 #[derive(Deserialize)]
 struct Event<'a> {
     error: Option<IgnoredAny>,
     #[serde(borrow)]
-    usage: Option<&'a serde_json::value::RawValue>,
-    #[serde(borrow, default, deserialize_with = "lenient")]
-    choices: Vec<Choice<'a>>,
+    usage: Raw<'a>,
     #[serde(borrow)]
-    meta_info: Option<MetaInfo<'a>>,
+    choices: Raw<'a>,
     #[serde(borrow)]
-    response: Option<Nested<'a>>,
+    meta_info: Raw<'a>,
     #[serde(borrow)]
-    message: Option<Nested<'a>>,
+    response: Raw<'a>,
+    #[serde(borrow)]
+    message: Raw<'a>,
 }
 
 #[derive(Deserialize)]
 struct Nested<'a> {
     #[serde(borrow)]
-    usage: Option<&'a serde_json::value::RawValue>,
+    usage: Raw<'a>,
 }
 
+/// A choice, or the `meta_info` of SGLang's `/generate`.
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct Finish<'a> {
     #[serde(borrow)]
-    finish_reason: Option<Cow<'a, str>>,
+    finish_reason: Raw<'a>,
 }
 
-/// SGLang's `/generate`.
-#[derive(Deserialize)]
-struct MetaInfo<'a> {
-    #[serde(borrow)]
-    finish_reason: Option<Reason<'a>>,
-}
-
+/// SGLang's form of a reason.
 #[derive(Deserialize)]
 struct Reason<'a> {
     #[serde(borrow)]
-    r#type: Option<Cow<'a, str>>,
+    r#type: Raw<'a>,
 }
 
-impl Event<'_> {
+fn read<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+impl<'a> Event<'a> {
     fn aborted(&self) -> bool {
-        let by_choice = self.choices.iter().any(|c| c.finish_reason.as_deref() == Some("abort"));
-        let reason = self.meta_info.as_ref().and_then(|m| m.finish_reason.as_ref());
-        by_choice || reason.is_some_and(|r| r.r#type.as_deref() == Some("abort"))
+        let is_abort = |raw: Raw<'_>| raw.is_some_and(|raw| raw.get() == "\"abort\"");
+        let choices: Vec<Finish<'_>> = read(self.choices).unwrap_or_default();
+        let reason = read(self.meta_info).and_then(|meta: Finish<'_>| read::<Reason<'_>>(meta.finish_reason));
+        choices.iter().any(|choice| is_abort(choice.finish_reason)) || reason.is_some_and(|r| is_abort(r.r#type))
     }
-}
 
-/// `choices: null` is an empty list.
-fn lenient<'de: 'a, 'a, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<Choice<'a>>, D::Error> {
-    Ok(Option::<Vec<Choice<'a>>>::deserialize(d)?.unwrap_or_default())
+    /// An event of the Responses API and of the Messages API nests it once.
+    fn usage(&self) -> Raw<'a> {
+        let nested = |outer| read(outer).and_then(|inner: Nested<'a>| inner.usage);
+        self.usage.or_else(|| nested(self.response)).or_else(|| nested(self.message))
+    }
 }
 
 #[derive(Deserialize)]
@@ -289,6 +330,23 @@ mod tests {
     }
 
     const USAGE_EVENT: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n";
+
+    #[test]
+    fn an_odd_field_hides_none_of_the_others() {
+        for (event, fault) in [
+            (r#"{"error":{"code":400},"message":"a text","choices":"none"}"#, Some(StreamFault::Error)),
+            (r#"{"choices":[{"finish_reason":"abort"}],"response":7,"message":[]}"#, Some(StreamFault::Abort)),
+            (r#"{"meta_info":{"finish_reason":{"type":"abort"}},"choices":{}}"#, Some(StreamFault::Abort)),
+            (r#"{"choices":[{"finish_reason":{"abort":"abort"}}],"error":null}"#, None),
+        ] {
+            let mut seen = events();
+            seen.see(format!("data: {event}\n\n").as_bytes(), true);
+            assert_eq!(seen.fault, fault, "{event}");
+        }
+        let mut seen = events();
+        seen.see(b"data: {\"choices\":7,\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n", true);
+        assert_eq!(seen.usage, Some(Usage { prompt: 9, completion: 3 }));
+    }
 
     #[test]
     fn usage_is_read_once_however_the_stream_is_split() {

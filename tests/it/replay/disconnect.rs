@@ -262,8 +262,8 @@ async fn b31_clients_that_stop_reading_lose_their_place_after_the_write_stall() 
     assert_eq!(other.request(get("/health")).await.unwrap().status(), 200);
     // The engine was held back: what it could not write it did not.
     let most = log.requests().iter().map(|r| r.response.written).max().unwrap();
-    // 64 KiB in each pipe; the rest is hyper's write buffer.
-    assert!(most < 600 * 1024, "{most} bytes of one stream were taken in for a client that reads nothing");
+    // 64 KiB in each pipe; the rest is hyper's write buffer, about half a megabyte.
+    assert!(most < 700 * 1024, "{most} bytes of one stream were taken in for a client that reads nothing");
 
     tokio::time::sleep(secs(3)).await;
     eventually_eq(ms(100), "in flight", 0, || count(&rig.router, "tandem_requests_in_flight", &[])).await;
@@ -283,12 +283,9 @@ async fn b31_clients_that_stop_reading_lose_their_place_after_the_write_stall() 
 /// Flow control stalls one stream; its connection and the other streams on it are fine.
 #[tokio::test(start_paused = true)]
 async fn b31_an_h2_stream_that_is_not_read_is_reset_and_its_neighbours_live() {
-    let script =
-        Script::new(
-            |request| {
-                if request.json()["stream"] == true { flood(100) } else { chat_json("hello").into_steps() }
-            },
-        );
+    let script = Script::new(|request| {
+        if request.json()["stream"] == true { flood(100) } else { chat_json("hello").into_steps() }
+    });
     let rig = memory([script], |config| config.timeouts.write_stall = Some(secs(3)));
     let mut settings = Builder::new();
     settings.initial_window_size(32 * 1024).initial_connection_window_size(1 << 20);

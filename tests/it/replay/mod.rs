@@ -4,10 +4,23 @@
 
 #![expect(clippy::unwrap_used, reason = "test code: a broken rig must stop the test")]
 
+mod ask;
+mod bodies;
+mod bytes;
 mod disconnect;
+mod expect;
+mod framing;
+mod headers;
+mod heads;
+mod json_input;
+mod overload;
+mod paths;
 mod recorded;
 mod relay_rig;
+mod responses;
 mod retry;
+mod shutdown;
+mod shutdown_clock;
 mod sse;
 mod timeouts;
 mod upstream_cases;

@@ -33,9 +33,7 @@ fn idle(rig: &Memory<1>) -> usize {
 async fn interim_answers_are_swallowed_and_a_storm_of_them_ends_the_leg() {
     let storm = |n: usize, tail: Step| {
         let mut steps: Vec<Step> = (0..n)
-            .map(|n| {
-                informational([100, 102, 103, 199][n % 4], &["Link: </x>; rel=preload", "content-length: 7"])
-            })
+            .map(|n| informational([100, 102, 103, 199][n % 4], &["Link: </x>; rel=preload"]))
             .collect();
         steps.push(tail);
         steps
@@ -309,22 +307,23 @@ async fn an_engine_that_half_closes_behind_its_answer_is_not_reused() {
 }
 
 /// Back-pressure: what a client does not take, its engine cannot send, and nothing is lost meanwhile.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_slow_client_holds_its_engine_back_and_loses_nothing() {
-    let body = Bytes::from(vec![b'z'; 8 << 20]);
+    let body = Bytes::from(vec![b'z'; 4 << 20]);
     let answer =
         Response::new(200, Body::Full(body.clone())).header("content-type", "application/octet-stream");
-    let ([engine], router) = tcp([Script::always(answer)], |_| {}).await;
-    let mut client = tandem::testkit::client::RawClient::connect_small(router.addr(), 16 * 1024).await;
+    let rig = always(answer);
+    let mut client = rig.h1().await;
     client.send(streamed()).await.unwrap();
     let head = client.read_head().await.unwrap();
     client.stop_reading();
-    tokio::time::sleep(ms(300)).await;
-    let sent = engine.log.requests()[0].response.written;
-    assert!(sent < 8 << 20, "all of it was taken in");
+    tokio::time::sleep(secs(20)).await;
+    // 64 KiB in each pipe; the rest is hyper's write buffer, about half a megabyte.
+    let sent = rig.engines[0].log.requests()[0].response.written;
+    assert!(sent < 1 << 20, "{sent} bytes were taken in");
     client.resume_reading();
     let answer = client.read_rest(head).await.unwrap();
     assert!(answer.body == body);
     client.close();
-    router.assert_invariants(&[&engine]).await;
+    rig.settle().await;
 }
