@@ -2,7 +2,6 @@
 //!
 //! Each states its CI size where the full one is larger; `REPLAY_SCALE=full` runs that.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which may")]
 
 mod ask;
 mod bodies;
