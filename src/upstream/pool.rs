@@ -35,7 +35,7 @@ struct Slot {
 
 impl Slot {
     fn new() -> Self {
-        Self { hot: ArrayQueue::new(1), rest: ArrayQueue::new(SLOT) }
+        Self { hot: ArrayQueue::new(1), rest: ArrayQueue::new(SLOT - 1) }
     }
 
     fn pop(&self) -> Option<Conn> {
@@ -48,6 +48,10 @@ impl Slot {
             Some(older) => self.rest.push(older),
             None => Ok(()),
         }
+    }
+
+    fn len(&self) -> usize {
+        self.hot.len() + self.rest.len()
     }
 
     fn queues(&self) -> [&ArrayQueue<Conn>; 2] {
@@ -152,7 +156,7 @@ impl Pool {
     }
 
     pub fn len(&self) -> usize {
-        self.queues().map(ArrayQueue::len).sum()
+        self.overflow.len() + self.slots.iter().map(Slot::len).sum::<usize>()
     }
 
     pub fn is_empty(&self) -> bool {
