@@ -26,7 +26,8 @@ async fn rig(change: impl FnOnce(&mut RouterConfig)) -> (EngineHandle, TestRoute
     (engine, router)
 }
 
-/// CI: limit 2.5 MiB, sizes around it and around the 2 MiB of the report. Full: the default limit of 64 MiB too.
+/// CI: limit 2.5 MiB, sizes around it and around the 2 MiB of the report on one route, the bound on the others. Full: every
+/// size on every route, and the default limit of 64 MiB too.
 #[tokio::test]
 async fn b123_the_configured_limit_is_the_limit_on_every_route() {
     let limits = scale(vec![5 * MIB / 2], vec![5 * MIB / 2, 64 * MIB]);
@@ -37,6 +38,8 @@ async fn b123_the_configured_limit_is_the_limit_on_every_route() {
         for path in [CHAT, "/v1/completions", "/v1/responses", "/v1/audio/transcriptions"] {
             let multipart = "Content-Type: multipart/form-data; boundary=x";
             let headers: &[&str] = if path.contains("audio") { &[multipart] } else { &[] };
+            // Every size on every route takes long in CI; the bound itself is met on each.
+            let fine = if path == CHAT { &fine[..] } else { scale(&fine[4..], &fine[..]) };
             let sizes = fine.iter().copied().chain((limit > 9 * MIB).then_some(8_500_000));
             for (n, size) in sizes.enumerate() {
                 let body = Bytes::from(big_chat_body("m", false, size));
