@@ -115,7 +115,8 @@ impl Pool {
 
     /// Puts a connection back at the clean end of a message. Closes it where there is no room or no endpoint any more.
     pub fn put(&self, mut conn: Conn) {
-        if self.is_closed() || self.idle.is_zero() || !conn.buf.is_empty() {
+        // What has arrived behind the message, bytes or a FIN, is often known already, without asking the kernel.
+        if self.is_closed() || self.idle.is_zero() || !conn.buf.is_empty() || !conn.io.quiet(false) {
             return;
         }
         conn.rest();
