@@ -2,6 +2,7 @@
 //!
 //! Each states its CI size where the full one is larger; `REPLAY_SCALE=full` runs that.
 
+
 mod ask;
 mod bodies;
 mod bytes;
