@@ -213,6 +213,26 @@ async fn a_request_that_was_written_in_part_goes_elsewhere() {
     }
 }
 
+/// Unless it began to answer: then it acts on what it has.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_written_in_part_and_answered_in_part_is_not_repeated() {
+    let begun = Step::write("HTTP/1.1 200 OK\r\ncontent-le");
+    let steps = vec![
+        Step::ReadNoBody { keep_reading: false },
+        Step::StopReading,
+        begun,
+        Step::Sleep(secs(1)),
+        Step::Close,
+    ];
+    let rig = rig([Script::always(steps), good()], 2);
+    let mut client = rig.h1().await;
+    let answer = client.request(post_chat(big_chat_body("m", false, 1 << 20))).await.unwrap();
+    assert_eq!((answer.status(), code(&answer).as_str()), (502, "upstream_lost"));
+    client.close();
+    rig.settle().await;
+    assert_eq!(seen(&rig), [1, 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn b37_nothing_is_repeated_after_the_first_byte() {
     let script = Script::always(ChatStream::new(3).then(vec![Step::Sleep(ms(1)), Step::Reset]).into_steps());

@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use tandem::config::RouterConfig;
+use tandem::testkit::client::H2Client;
 use tandem::testkit::engine::openai::{ChatStream, chat_json, content_event, sse_head};
 use tandem::testkit::engine::{IntoSteps, Script, Step};
 use tandem::testkit::eventually::eventually_eq;
 use tandem::testkit::fixtures::{big_chat_body, chat_body, get, post_chat};
 use tandem::testkit::memory::DialFault;
+use tandem::testkit::router::FRONT;
 use tandem::testkit::sse::Event;
 use tandem::testkit::wire::PeerEnd;
 use tandem::testkit::wire::chunked::{LAST_CHUNK, chunk};
 use tandem::types::clock::{Instant, now};
 
-use super::relay_rig::{BOTH, Memory, Seen, count, last_line, legs, memory, ms, plain, secs, streamed};
+use super::relay_rig::{
+    BOTH, Memory, Seen, chat_h2, count, last_line, legs, memory, ms, plain, secs, streamed,
+};
 use super::scale;
 
 /// `took` is the limit, give or take the granularity of the timers.
@@ -141,24 +145,43 @@ async fn b167_any_byte_of_the_engine_starts_the_idle_time_anew() {
     rig.settle().await;
 }
 
-/// While the client takes nothing the engine is not asked: its silence counts only once it is.
+/// While the client takes nothing the engine is not asked: its silence counts only once it is. The first event fills
+/// the client's window to the byte and a second waits behind it, so that the relay has nothing when the client returns.
 #[tokio::test(start_paused = true)]
 async fn b167_a_slow_client_does_not_use_up_the_engines_idle_time() {
-    let events = vec!["x".repeat(8 * 1024); 40];
-    let rig = with(Script::always(ChatStream::of(events).into_steps()), |config| {
-        config.timeouts.idle = Some(secs(5));
-        config.timeouts.write_stall = Some(secs(60));
-    });
-    let mut client = rig.h1().await;
-    client.send(streamed()).await.unwrap();
-    let head = client.read_head().await.unwrap();
-    client.stop_reading();
-    tokio::time::sleep(secs(50)).await;
-    client.resume_reading();
-    let answer = client.read_rest(head).await.unwrap();
-    assert!(answer.is_complete(), "{:?}", last_line(&rig.router));
-    client.close();
-    rig.settle().await;
+    let first = content_event(&"x".repeat(20_000));
+    for (returns_after, complete) in [(secs(2), true), (secs(6), false)] {
+        let tail = vec![Step::Write(chunk(b"data: [DONE]\n\n")), Step::write(LAST_CHUNK)];
+        let second = [Step::Sleep(ms(1)), Step::Write(chunk(content_event("y").as_bytes()))];
+        let start =
+            [vec![Step::Write(sse_head()), Step::Write(chunk(first.as_bytes()))], second.to_vec()].concat();
+        let steps = [start, vec![Step::Sleep(secs(50) + returns_after)], tail].concat();
+        let rig = with(Script::always(steps), |config| {
+            config.timeouts.idle = Some(secs(5));
+            config.timeouts.write_stall = Some(secs(60));
+        });
+        let mut settings = h2::client::Builder::new();
+        settings.initial_window_size(u32::try_from(first.len()).unwrap());
+        let mut client = H2Client::new(rig.net.dial(FRONT).await.unwrap(), &settings).await;
+        let (request, body) = chat_h2(true);
+        let mut stream = client.start(request, Some(body)).await.unwrap();
+        stream.head().await.unwrap();
+        tokio::time::sleep(secs(50)).await;
+        let (mut seen, mut ended) = (Vec::new(), true);
+        while let Some(data) = stream.data().await {
+            let Ok(data) = data else {
+                ended = false;
+                break;
+            };
+            seen.extend_from_slice(&data);
+        }
+        assert!(seen.starts_with(first.as_bytes()));
+        assert_eq!(ended, complete, "{:?}", last_line(&rig.router));
+        drop(stream);
+        client.abort();
+        rig.settle().await;
+        assert_eq!(last_line(&rig.router).0, if complete { "ok" } else { "upstream_timeout" });
+    }
 }
 
 /// CI 60 + 30 requests, full as in the row: 200 + 100.
@@ -248,7 +271,7 @@ async fn header_read_holds_for_every_head_and_downstream_idle_between_them() {
     client.close();
 
     let mut client = rig.h2().await;
-    let (request, body) = super::relay_rig::chat_h2(false);
+    let (request, body) = chat_h2(false);
     assert_eq!(client.request(request, body).await.unwrap().status, 200);
     let started = now();
     let open = || count(&rig.router, "tandem_downstream_connections", &[]);
@@ -284,7 +307,7 @@ async fn body_progress_ends_an_upload_that_stops_and_no_other() {
     client.close();
 
     let mut client = rig.h2().await;
-    let (request, body) = super::relay_rig::chat_h2(false);
+    let (request, body) = chat_h2(false);
     let mut stream = client.start(request, None).await.unwrap();
     stream.send(body.slice(..10), false).unwrap();
     let started = now();
