@@ -69,7 +69,7 @@ mod tests {
             let time = ejection.fail().unwrap();
             assert_eq!(time.as_secs(), expected);
             assert_eq!(ejection.fail(), None, "the same incident");
-            tokio::time::advance(time - Duration::from_millis(1)).await;
+            tokio::time::advance(time.saturating_sub(Duration::from_millis(1))).await;
             assert!(ejection.is_ejected());
             tokio::time::advance(Duration::from_millis(1)).await;
         }
