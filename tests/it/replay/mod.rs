@@ -2,11 +2,11 @@
 //!
 //! Each states its CI size where the full one is larger; `REPLAY_SCALE=full` runs that.
 
-#![expect(clippy::unwrap_used, reason = "test code: a broken rig must stop the test")]
 
 mod ask;
 mod bodies;
 mod bytes;
+mod bytes_rig;
 mod disconnect;
 mod expect;
 mod framing;
@@ -14,12 +14,14 @@ mod headers;
 mod heads;
 mod json_input;
 mod overload;
+mod passthrough;
 mod paths;
 mod recorded;
 mod relay_rig;
 mod responses;
 mod retry;
 mod reuse;
+mod secrets;
 mod shutdown;
 mod shutdown_clock;
 mod silence;
@@ -29,6 +31,6 @@ mod timeouts;
 mod upstream_cases;
 
 /// `ci`, or `full` when `REPLAY_SCALE=full` is set.
-fn scale<T>(ci: T, full: T) -> T {
+pub(crate) fn scale<T>(ci: T, full: T) -> T {
     if std::env::var("REPLAY_SCALE").is_ok_and(|v| v == "full") { full } else { ci }
 }
