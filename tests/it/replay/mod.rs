@@ -20,10 +20,13 @@ mod recorded;
 mod relay_rig;
 mod responses;
 mod retry;
+mod reuse;
 mod secrets;
 mod shutdown;
 mod shutdown_clock;
+mod silence;
 mod sse;
+mod stalls;
 mod timeouts;
 mod upstream_cases;
 
