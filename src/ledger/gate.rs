@@ -1,7 +1,7 @@
 //! The one-word gate (I3): holds and the withdrawn bit in one atomic, so that no request can slip in between
 //! "is it withdrawn?" and "count me in".
 //!
-//! The word is a type parameter only so that the model test (`tests/it/gate_model.rs`) can run this very code under
+//! The word is a type parameter only so that the model test (`tests/gate_model.rs`) can run this very code under
 //! loom's scheduler.
 
 use std::sync::Arc;

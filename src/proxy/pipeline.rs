@@ -120,8 +120,8 @@ where
     if head.expects_continue {
         can_serve(&shared.view.load())?;
     }
-    let bounds =
-        BodyLimits { max: limits.body, budget: &shared.buffered, progress: shared.timeouts.body_progress };
+    let progress = shared.timeouts.body_progress;
+    let bounds = BodyLimits { max: limits.body, budget: &shared.buffered, progress, deadline };
     let (bytes, permit) = body::read(body, &bounds).await?;
     ticket.buffered = Some(permit);
     ticket.bytes_in = bytes.len() as u64;

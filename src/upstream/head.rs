@@ -7,7 +7,9 @@ use std::mem::MaybeUninit;
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING, VARY,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use memchr::memmem::Finder;
 
@@ -112,11 +114,25 @@ fn lines_end_in_crlf(head: &[u8]) -> bool {
 fn collect(raw: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, &'static str> {
     let mut headers = HeaderMap::with_capacity(fields.len() + 2);
     for field in fields {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "header name")?;
+        let name = name(field.name.as_bytes()).ok_or("header name")?;
         let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value)).map_err(|_| "header value")?;
         headers.try_append(name, value).map_err(|_| "too many header fields")?;
     }
     Ok(headers)
+}
+
+/// The names that every answer of a Python engine has, as it spells them, without the general look-up.
+fn name(bytes: &[u8]) -> Option<HeaderName> {
+    Some(match bytes {
+        b"date" => DATE,
+        b"server" => SERVER,
+        b"content-type" => CONTENT_TYPE,
+        b"content-length" => CONTENT_LENGTH,
+        b"transfer-encoding" | b"Transfer-Encoding" => TRANSFER_ENCODING,
+        b"cache-control" => CACHE_CONTROL,
+        b"vary" => VARY,
+        _ => return HeaderName::from_bytes(bytes).ok(),
+    })
 }
 
 /// RFC 9112 §6.3, without the parts that ask a recipient to guess. Also: whether the fields announce a body.

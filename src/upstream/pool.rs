@@ -35,7 +35,7 @@ struct Slot {
 
 impl Slot {
     fn new() -> Self {
-        Self { hot: ArrayQueue::new(1), rest: ArrayQueue::new(SLOT) }
+        Self { hot: ArrayQueue::new(1), rest: ArrayQueue::new(SLOT - 1) }
     }
 
     fn pop(&self) -> Option<Conn> {
@@ -48,6 +48,10 @@ impl Slot {
             Some(older) => self.rest.push(older),
             None => Ok(()),
         }
+    }
+
+    fn len(&self) -> usize {
+        self.hot.len() + self.rest.len()
     }
 
     fn queues(&self) -> [&ArrayQueue<Conn>; 2] {
@@ -104,15 +108,15 @@ impl Pool {
             return None;
         }
         if moved {
-            conn.io = conn.io.rehome().ok()?;
-            conn.home = thread;
+            conn = conn.rehome(thread).ok()?;
         }
         Some(Reused { conn, idle })
     }
 
     /// Puts a connection back at the clean end of a message. Closes it where there is no room or no endpoint any more.
     pub fn put(&self, mut conn: Conn) {
-        if self.is_closed() || self.idle.is_zero() || !conn.buf.is_empty() {
+        // What has arrived behind the message, bytes or a FIN, is often known already, without asking the kernel.
+        if self.is_closed() || self.idle.is_zero() || !conn.buf.is_empty() || !conn.io.quiet(false) {
             return;
         }
         conn.rest();
@@ -153,7 +157,7 @@ impl Pool {
     }
 
     pub fn len(&self) -> usize {
-        self.queues().map(ArrayQueue::len).sum()
+        self.overflow.len() + self.slots.iter().map(Slot::len).sum::<usize>()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -182,3 +186,7 @@ impl Pool {
         self.slots.iter().flat_map(Slot::queues).chain([&self.overflow])
     }
 }
+
+#[cfg(test)]
+#[path = "tests/pool.rs"]
+mod tests;

@@ -21,14 +21,14 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 /// Longest wait for anything the process should do soon; generous, because machines are shared.
-pub const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// A running `tandem router`.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
-    pub front: SocketAddr,
-    pub admin: SocketAddr,
+    pub(crate) front: SocketAddr,
+    pub(crate) admin: SocketAddr,
     out: Sink,
     err: Sink,
 }
@@ -36,30 +36,28 @@ pub struct Process {
 impl Process {
     /// With these flags after `router`; listens on free ports and is ready when this returns. Diagnostics are JSON, the
     /// access log goes to standard output.
-    pub async fn start(flags: &[&str]) -> Self {
-        Self::start_with(flags, &[]).await
+    pub(crate) async fn start(flags: &[&str]) -> Self {
+        Self::spawn(flags, true).await
     }
 
     /// One plain service of this engine and a configuration in YAML that is not about the listeners.
-    pub async fn from_yaml(yaml: &str, dir: &Path, flags: &[&str]) -> Self {
+    pub(crate) async fn from_yaml(yaml: &str, dir: &Path, flags: &[&str]) -> Self {
         let file = dir.join("router.yaml");
         std::fs::write(&file, yaml).unwrap();
         let flags = [&["--config", file.to_str().unwrap()][..], flags].concat();
         Self::start(&flags).await
     }
 
-    /// With environment variables too. `TANDEM_*` of the test's own environment are left out.
-    pub async fn start_with(flags: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
-        command.args(["router", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
-        command.args(["--log-format", "json"]).args(flags);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TANDEM_")) {
-            command.env_remove(name);
-        }
-        command.envs(env.iter().copied()).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (out, err) = (Sink::of(child.stdout.take().unwrap()), Sink::of(child.stderr.take().unwrap()));
+    /// The same, with a standard output that nobody reads: a pipe that fills up.
+    pub(crate) async fn start_unread(flags: &[&str]) -> Self {
+        Self::spawn(flags, false).await
+    }
+
+    async fn spawn(flags: &[&str], read: bool) -> Self {
+        let mut command = tandem("router");
+        let mut child = command.args(["--log-format", "json"]).args(flags).spawn().unwrap();
+        let out = if read { Sink::of(child.stdout.take().unwrap()) } else { Sink::default() };
+        let err = Sink::of(child.stderr.take().unwrap());
         let serving = eventually(SOON, "the process to serve", || {
             let line = err.json_lines().into_iter().find(|line| line["message"] == "serving");
             line.ok_or_else(|| err.text())
@@ -71,65 +69,64 @@ impl Process {
         process
     }
 
-    pub async fn client(&self) -> RawClient<TcpStream> {
+    pub(crate) async fn client(&self) -> RawClient<TcpStream> {
         RawClient::connect(self.front).await
     }
 
-    pub async fn h2_client(&self) -> H2Client {
+    pub(crate) async fn h2_client(&self) -> H2Client {
         H2Client::connect(self.front).await
     }
 
     /// `http://` and the front door's address.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.front)
     }
 
-    pub async fn admin_get(&self, path: &str) -> RawResponse {
+    pub(crate) async fn admin_get(&self, path: &str) -> RawResponse {
         self.admin_call("GET", path, &[]).await
     }
 
-    pub async fn admin_call(&self, method: &str, path: &str, headers: &[&str]) -> RawResponse {
+    pub(crate) async fn admin_call(&self, method: &str, path: &str, headers: &[&str]) -> RawResponse {
         let mut client = RawClient::connect(self.admin).await;
         let head = request_head(method, path, &[headers, &["Connection: close"]].concat());
         client.request(&head).await.unwrap()
     }
 
     /// Both metric pages.
-    pub async fn scrape(&self) -> Scrape {
-        let (main, endpoints) = (self.admin_get("/metrics").await, self.admin_get("/metrics/endpoints").await);
+    pub(crate) async fn scrape(&self) -> Scrape {
+        let (main, endpoints) =
+            (self.admin_get("/metrics").await, self.admin_get("/metrics/endpoints").await);
         Scrape::parse(&(main.text() + &endpoints.text()))
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id().unwrap()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
     /// Waits for the end; panics, showing the diagnostics, when it does not come in time.
-    pub async fn exited(&mut self, within: Duration) -> ExitStatus {
-        match tokio::time::timeout(within, self.child.wait()).await {
-            Ok(status) => status.unwrap(),
-            Err(_) => panic!("still running after {within:?}:\n{}", self.err.text()),
-        }
+    pub(crate) async fn exited(&mut self, within: Duration) -> ExitStatus {
+        let ended = tokio::time::timeout(within, self.child.wait()).await.ok();
+        ended.unwrap_or_else(|| panic!("still running after {within:?}:\n{}", self.err.text())).unwrap()
     }
 
     /// Standard output so far.
-    pub fn stdout(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         self.out.text()
     }
 
     /// Standard error so far.
-    pub fn stderr(&self) -> String {
+    pub(crate) fn stderr(&self) -> String {
         self.err.text()
     }
 
     /// Diagnostics so far.
-    pub fn log_lines(&self) -> Vec<Value> {
+    pub(crate) fn log_lines(&self) -> Vec<Value> {
         self.err.json_lines()
     }
 
     /// Waits until `n` access lines came to standard output.
-    pub async fn access_lines(&self, n: usize) -> Vec<Value> {
+    pub(crate) async fn access_lines(&self, n: usize) -> Vec<Value> {
         eventually(SOON, "access lines", || {
             let lines = self.out.json_lines();
             if lines.len() >= n { Ok(lines) } else { Err(lines) }
@@ -138,13 +135,34 @@ impl Process {
     }
 
     /// Waits for a diagnostic line that holds these values.
-    pub async fn logged(&self, wanted: &[(&str, Value)]) -> Value {
+    pub(crate) async fn logged(&self, wanted: &[(&str, Value)]) -> Value {
         eventually(SOON, "a diagnostic line", || {
             let holds = |line: &Value| wanted.iter().all(|(key, value)| line[*key] == *value);
             self.log_lines().into_iter().find(holds).ok_or_else(|| self.err.text())
         })
         .await
     }
+}
+
+/// A command line of the binary; `router` listens on free ports. `TANDEM_*` of the test's own environment are left out.
+pub(crate) fn tandem(subcommand: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    command.arg(subcommand);
+    if subcommand == "router" {
+        command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+    }
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TANDEM_")) {
+        command.env_remove(name);
+    }
+    command.kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a command line to its end. Exit code, standard output, standard error.
+pub(crate) async fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let output = tokio::time::timeout(SOON, command.output()).await.unwrap().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// Everything a stream of the process has said.
@@ -175,4 +193,15 @@ impl Sink {
     fn json_lines(&self) -> Vec<Value> {
         self.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
+}
+
+/// Waits until the probe says yes.
+pub(crate) async fn poll(what: &str, mut probe: impl AsyncFnMut() -> bool) {
+    for _ in 0..SOON.as_millis() / 20 {
+        if probe().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("waited {SOON:?} for {what}");
 }

@@ -37,6 +37,8 @@ struct Spent {
     excluded: Excluded,
     retries: u32,
     busy: bool,
+    /// A waiting connection turned out to be closed: from now on only new ones.
+    raced: bool,
     /// What the client gets when nothing better comes.
     last: Option<Result<Answer, Failure>>,
 }
@@ -45,7 +47,7 @@ struct Spent {
 pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> {
     let worker = Arc::clone(&ticket.worker);
     let shared = &worker.shared;
-    let mut spent = Spent { excluded: Excluded::default(), retries: 0, busy: false, last: None };
+    let mut spent = Spent { excluded: Excluded::default(), retries: 0, busy: false, raced: false, last: None };
     if let Some(service) = current(shared, job.service) {
         service.budget.request();
     }
@@ -59,23 +61,28 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
         let mut leg = Leg::new(hold, Arc::clone(&shared.services[job.service]));
         ticket.attempt(&leg);
         let out = outbound(ticket, job, &service, leg.endpoint());
-        match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline).await {
+        match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline, spent.raced).await {
             Attempt::Withdrawn => spent.excluded.add(leg.endpoint()),
             Attempt::Failed(error) => {
                 leg.fail(&error);
                 let reason = retry::after_error(&error);
-                if reason != Some(Reason::ReuseRace) {
+                if reason == Some(Reason::ReuseRace) {
+                    spent.raced = true;
+                } else {
                     spent.excluded.add(leg.endpoint());
                 }
                 drop(leg);
-                spent.last = Some(Err(Failure::Upstream(error)));
+                // An endpoint that cannot have run the request says nothing about it; an engine that answered did.
+                if reason.is_none() || !matches!(spent.last, Some(Ok(_))) {
+                    spent.last = Some(Err(Failure::Upstream(error)));
+                }
                 if !reason.is_some_and(|reason| spent.again(shared, &service, reason)) {
-                    return Err(Failure::Upstream(error));
+                    return spent.last.unwrap_or(Err(Failure::Upstream(error)));
                 }
             }
             Attempt::Answered(conn, answer) => {
                 leg.answered(clock::recent());
-                if let Some(result) = judge(shared, conn, answer, leg, &service, &mut spent).await {
+                if let Some(result) = judge(shared, conn, answer, leg, &service, job.deadline, &mut spent).await {
                     return result;
                 }
             }
@@ -90,6 +97,7 @@ async fn judge(
     answer: upstream::Answer,
     mut leg: Leg,
     service: &Service,
+    deadline: Option<Instant>,
     spent: &mut Spent,
 ) -> Option<Result<Answer, Failure>> {
     let upstream::Answer { head, sent_all } = answer;
@@ -99,7 +107,7 @@ async fn judge(
         let decoder = Decoder::new(head.framing);
         return Some(Ok(Answer::Stream { conn, head, prefix: Bytes::new(), decoder, reusable, leg }));
     }
-    let body = match gather(&mut conn, &head, shared.timeouts.idle).await {
+    let body = match gather(&mut conn, &head, shared.timeouts.idle, deadline).await {
         Gathered::Whole(body) => body,
         Gathered::TooLarge(prefix, decoder) => {
             return Some(Ok(Answer::Stream { conn, head, prefix, decoder, reusable, leg }));

@@ -67,6 +67,7 @@ pub struct Relay {
     deadline: Option<Instant>,
     /// When the engine last sent something, or was last asked after the client had been slow.
     progress: Instant,
+    /// While the last bytes of a failed answer leave.
     timer: Option<Pin<Box<Sleep>>>,
     /// hyper has not come back since the last frame.
     gave_frame: bool,
@@ -193,17 +194,10 @@ impl Relay {
         loop {
             let idle = self.idle.map(|limit| (self.progress + limit, Fault::IdleTimeout));
             let total = self.deadline.map(|at| (at, Fault::TotalTimeout));
-            let Some((at, fault)) = [idle, total].into_iter().flatten().min_by_key(|(at, _)| *at) else {
-                return Poll::Pending;
-            };
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
-            if timer.deadline() > at {
-                timer.as_mut().reset(at);
-            }
-            ready!(timer.as_mut().poll(cx));
-            if clock::recent() < at {
-                timer.as_mut().reset(at);
-            } else if resumed && fault == Fault::IdleTimeout {
+            let next = [idle, total].into_iter().flatten().min_by_key(|(at, _)| *at);
+            let (Some((at, fault)), Some(up)) = (next, &mut self.up) else { return Poll::Pending };
+            ready!(up.conn.poll_until(cx, at));
+            if resumed && fault == Fault::IdleTimeout {
                 // The client was slow, so the engine was not asked: its silence counts from now.
                 resumed = false;
                 self.progress = clock::recent();
@@ -272,7 +266,6 @@ impl Relay {
         }
         let rescue = rescue(failure);
         self.ticket.rescued(&rescue);
-        self.timer = None;
         let event = self.observer.is_events().then(|| {
             let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
             self.hand(event)

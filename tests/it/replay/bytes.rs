@@ -42,7 +42,11 @@ impl Rig {
         assert_eq!(answer.status(), 200, "{}: {}", String::from_utf8_lossy(body), answer.text());
         let requests = self.engine.log.requests();
         assert_eq!(requests.len(), before + 1);
-        assert!(requests[before].body == body, "changed: {}", String::from_utf8_lossy(&requests[before].body));
+        assert!(
+            requests[before].body == body,
+            "changed: {}",
+            String::from_utf8_lossy(&requests[before].body)
+        );
         answer
     }
 
@@ -67,9 +71,12 @@ async fn b127_no_cut_falls_inside_a_character() {
         for odd in ["数", "─", "\u{200c}", "👩\u{200d}👩\u{200d}👧", "e\u{301}"] {
             for offset in cut - near..=cut + near {
                 let text = "a".repeat(offset) + &odd.repeat(8);
-                let (model, prompt) = if cut > 2048 { ("m", text.as_str()) } else { (text.as_str(), text.as_str()) };
-                rig.passes(json!({"model": model, "messages": [{"role": "user", "content": prompt}]}).to_string())
-                    .await;
+                let (model, prompt) =
+                    if cut > 2048 { ("m", text.as_str()) } else { (text.as_str(), text.as_str()) };
+                rig.passes(
+                    json!({"model": model, "messages": [{"role": "user", "content": prompt}]}).to_string(),
+                )
+                .await;
             }
         }
     }
@@ -86,7 +93,8 @@ async fn b127_errors_that_quote_the_client_are_cut_at_characters() {
     for offset in 120..=136 {
         let model = "a".repeat(offset) + "数👩\u{200d}👧─";
         let mut client = router.memory_client().await;
-        let answer = client.request(&post_chat(json!({"model": model, "messages": []}).to_string())).await.unwrap();
+        let answer =
+            client.request(&post_chat(json!({"model": model, "messages": []}).to_string())).await.unwrap();
         assert_eq!((answer.status(), &answer.json()["error"]["code"]), (404, &json!("model_not_found")));
         let path = format!("/v1/{}%E6%95%B0", "a".repeat(offset));
         let answer = client.request(&post(&path, &[], "{}")).await.unwrap();
@@ -106,9 +114,12 @@ async fn b127_errors_that_quote_the_client_are_cut_at_characters() {
 #[tokio::test(start_paused = true)]
 async fn b128_a_model_name_never_becomes_a_header() {
     let rig = Rig::new(hi());
-    for model in
-        ["模型-β [x]".to_owned(), "a\r\nx-evil: 1".to_owned(), "\u{0}\u{7f}\u{85}\u{2028}".to_owned(), "x".repeat(9000)]
-    {
+    for model in [
+        "模型-β [x]".to_owned(),
+        "a\r\nx-evil: 1".to_owned(),
+        "\u{0}\u{7f}\u{85}\u{2028}".to_owned(),
+        "x".repeat(9000),
+    ] {
         let answer = rig.passes(json!({"model": model, "messages": []}).to_string()).await;
         assert_eq!(answer.header("x-evil"), None);
         let head = String::from_utf8(answer.head.raw.clone()).unwrap();
@@ -138,8 +149,10 @@ async fn b130_surrogates_nulls_and_normal_forms_are_not_touched() {
         "é e\u{301} \u{212b} \u{f900} \u{fb01}",
         "\u{feff}\u{200c}\u{202e}\u{10ffff}",
     ] {
-        rig.passes(format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{content}"}}],"x":"{content}"}}"#))
-            .await;
+        rig.passes(format!(
+            r#"{{"model":"m","messages":[{{"role":"user","content":"{content}"}}],"x":"{content}"}}"#
+        ))
+        .await;
     }
     // Where it is a name that the router must understand, it is understood or refused, never changed.
     let lone = rig.send(r#"{"model":"m\ud83d","messages":[]}"#).await;
@@ -155,7 +168,11 @@ async fn b130_invalid_utf8_is_400_and_reaches_no_engine() {
     for bad in [&b"\xff"[..], b"\xc3", b"\xed\xa0\xbd", b"\xf0\x9f\x98", b"\xc0\xaf", b"\xf5\x80\x80\x80"] {
         let body = [br#"{"model":"m","messages":[{"content":""#, bad, br#""}]}"#].concat();
         let answer = rig.send(&body).await;
-        assert_eq!((answer.status(), &answer.json()["error"]["code"]), (400, &json!("invalid_json")), "{bad:?}");
+        assert_eq!(
+            (answer.status(), &answer.json()["error"]["code"]),
+            (400, &json!("invalid_json")),
+            "{bad:?}"
+        );
     }
     assert_eq!(rig.engine.log.request_count(), 0);
     rig.done().await;
@@ -168,7 +185,8 @@ async fn b130_the_engines_own_odd_text_passes_untouched() {
         "usage": {"prompt_tokens": 1, "completion_tokens": 2} }"#;
     let rig = Rig::new(Script::always(Response::json(200, body)));
     assert_eq!(rig.passes(r#"{"model":"m"}"#).await.body, body.as_bytes());
-    let events = [event(body.replace('\n', " ").as_str()), event("{\"a\":\"\u{2028}\"}"), content_event("\u{0}é")];
+    let events =
+        [event(body.replace('\n', " ").as_str()), event("{\"a\":\"\u{2028}\"}"), content_event("\u{0}é")];
     let mut steps = vec![Step::Write(sse_head())];
     steps.extend(events.iter().map(|e| Step::Write(chunk(e.as_bytes()))));
     steps.push(Step::write(LAST_CHUNK));
@@ -261,7 +279,10 @@ async fn hostile(make: impl Fn(&str) -> (Vec<Step>, String), request: &str) {
         // Skipped is counted, except `null`, which engines send on purpose.
         let unreadable = scrape.sum("tandem_usage_unreadable_total", &[]);
         let skipped = !counts && !usage.ends_with("null");
-        assert!(unreadable < 1.5 && (!skipped || cut(usage) || unreadable > 0.5), "{usage}: {unreadable} unreadable");
+        assert!(
+            unreadable < 1.5 && (!skipped || cut(usage) || unreadable > 0.5),
+            "{usage}: {unreadable} unreadable"
+        );
         let ok = scrape.sum("tandem_requests_total", &[("outcome", "ok")]);
         assert!((ok - 1.0).abs() < 0.5, "{usage}");
         rig.done().await;
@@ -281,7 +302,8 @@ async fn b134_a_hostile_answer_is_relayed_and_not_counted() {
 async fn b134_a_hostile_stream_is_relayed_and_not_counted() {
     let make = |usage: &str| {
         let events = event(&format!("{{\"id\":1,{usage}}}")) + &event("[1,2") + &event("[DONE]");
-        let steps = vec![Step::Write(sse_head()), Step::Write(chunk(events.as_bytes())), Step::write(LAST_CHUNK)];
+        let steps =
+            vec![Step::Write(sse_head()), Step::Write(chunk(events.as_bytes())), Step::write(LAST_CHUNK)];
         (steps, events)
     };
     hostile(make, r#"{"model":"m","messages":[],"stream":true}"#).await;
@@ -294,8 +316,10 @@ async fn b134_any_answer_body_passes() {
     for body in ["", "null", "[]", "\"x\"", "0", "{", "{\"usage\":", &deep, "\u{feff}{}", "<html>"] {
         let rig = Rig::new(Script::always(Response::json(200, body.to_owned())));
         assert_eq!(rig.passes(r#"{"model":"m"}"#).await.text(), body);
-        rig.engine.set_script(Script::always(Response::new(200, Body::Chunked(vec![event(body).into()]))
-            .header("content-type", "text/event-stream")));
+        rig.engine.set_script(Script::always(
+            Response::new(200, Body::Chunked(vec![event(body).into()]))
+                .header("content-type", "text/event-stream"),
+        ));
         assert_eq!(rig.passes(r#"{"model":"m","stream":true}"#).await.text(), event(body));
         rig.done().await;
     }
@@ -326,7 +350,10 @@ async fn b137_unknown_fields_pass_over_h2_too() {
     let request = Request::post(uri).header("content-type", "application/json").body(()).unwrap();
     assert_eq!(client.request(request, Bytes::from_static(UNKNOWN.as_bytes())).await.unwrap().status, 200);
     let sent = &engine.log.requests()[0];
-    assert_eq!((sent.target.as_str(), sent.body.as_slice()), ("/v1/chat/completions?beta=1&x=%2F", UNKNOWN.as_bytes()));
+    assert_eq!(
+        (sent.target.as_str(), sent.body.as_slice()),
+        ("/v1/chat/completions?beta=1&x=%2F", UNKNOWN.as_bytes())
+    );
     client.abort();
     router.assert_invariants(&[&engine]).await;
 }
@@ -357,7 +384,7 @@ async fn b140_a_conversation_with_tools_arrives_as_it_was() {
 /// The engine's tool calls, whole and in arguments cut anywhere.
 #[tokio::test(start_paused = true)]
 async fn b140_the_engines_tool_calls_arrive_as_they_were() {
-    let pieces = [r#"{\"ci"#, r#"ty\": \"Z\u00fc"#, r#"rich\ud83d"#, r#"\ude00\"}"#];
+    let pieces = [r#"{\"ci"#, r#"ty\": \"Z\u00fc"#, r"rich\ud83d", r#"\ude00\"}"#];
     let mut events = String::new();
     for piece in pieces {
         let delta = format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":"{piece}"}}}}]}}"#);

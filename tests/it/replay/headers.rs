@@ -50,7 +50,8 @@ impl Rig {
     /// The same over HTTP/2.
     async fn h2(&self, headers: &[&str]) -> RecordedRequest {
         let before = self.engine.log.request_count();
-        let mut request = Request::post(format!("{}{CHAT}", self.router.url())).header("content-type", "application/json");
+        let mut request =
+            Request::post(format!("{}{CHAT}", self.router.url())).header("content-type", "application/json");
         for line in headers {
             let (name, value) = line.split_once(": ").unwrap();
             request = request.header(name, value);
@@ -71,8 +72,9 @@ impl Rig {
 fn credentials(request: &RecordedRequest) -> Vec<String> {
     let names = ["authorization", "x-api-key", "api-key", "proxy-authorization", "x_api_key", "api_key"];
     let head = String::from_utf8(request.head.clone()).unwrap();
-    let is_one = |line: &&str| line.split_once(':').is_some_and(|(n, _)| names.contains(&&*n.to_ascii_lowercase()));
-    head.lines().filter(is_one).map(|line| line.to_ascii_lowercase()).collect()
+    let is_one =
+        |line: &&str| line.split_once(':').is_some_and(|(n, _)| names.contains(&&*n.to_ascii_lowercase()));
+    head.lines().filter(is_one).map(str::to_ascii_lowercase).collect()
 }
 
 fn secret(file: &std::path::Path) -> Authorization {
@@ -85,7 +87,8 @@ const USER: [&str; 3] = ["Authorization: Bearer user", "X-Api-Key: user-key", "A
 /// Configuration × caller's headers × protocol: exactly these reach the engine.
 #[tokio::test]
 async fn b145_exactly_one_authorization_reaches_the_engine_by_the_documented_precedence() {
-    type Case = (fn(&std::path::Path) -> Authorization, bool, &'static [&'static str], &'static [&'static str]);
+    type Case =
+        (fn(&std::path::Path) -> Authorization, bool, &'static [&'static str], &'static [&'static str]);
     let engine = &["authorization: bearer engine-secret"][..];
     let passed = &["authorization: bearer user", "x-api-key: user-key", "api-key: azure-key"][..];
     let cases: [Case; 7] = [
@@ -114,11 +117,13 @@ async fn b145_every_kind_of_route_has_the_same_precedence() {
     let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b--\r\n";
     let length = format!("Content-Length: {}", form.len());
     let lines = ["Content-Type: multipart/form-data; boundary=b", length.as_str(), USER[0], USER[1]];
-    let request = [request_head("POST", "/v1/audio/transcriptions", &lines).as_ref(), form.as_bytes()].concat();
+    let request =
+        [request_head("POST", "/v1/audio/transcriptions", &lines).as_ref(), form.as_bytes()].concat();
     let got = rig.raw(request.into()).await;
-    assert_eq!((got.body.as_slice(), credentials(&got)), (form.as_bytes(), vec![
-        "authorization: bearer engine-secret".to_owned()
-    ]));
+    assert_eq!(
+        (got.body.as_slice(), credentials(&got)),
+        (form.as_bytes(), vec!["authorization: bearer engine-secret".to_owned()])
+    );
     let got = rig.raw(request_head("GET", "/v1/models", &USER)).await;
     assert_eq!(credentials(&got), ["authorization: bearer engine-secret"]);
     rig.done().await;
@@ -183,7 +188,10 @@ const TRUST: &[(&str, Option<&str>)] = &[
     ("X-Vendor-Feature: on", Some("on")),
     ("Accept: application/json", Some("application/json")),
     ("User-Agent: test/1", Some("test/1")),
-    ("traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")),
+    (
+        "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ),
 ];
 
 #[tokio::test]
@@ -232,7 +240,13 @@ async fn b147_the_last_forwarded_address_is_ours() {
 #[tokio::test]
 async fn b147_imitations_are_dropped_or_refused() {
     let rig = Rig::new(|_| Authorization::Auto, true).await;
-    for line in ["X_Forwarded_For: 1.1.1.1", "X_Real_Ip: 1.1.1.1", "X_Override_Temperature: 2", "Host_: x", "X_Tandem_A: 1"] {
+    for line in [
+        "X_Forwarded_For: 1.1.1.1",
+        "X_Real_Ip: 1.1.1.1",
+        "X_Override_Temperature: 2",
+        "Host_: x",
+        "X_Tandem_A: 1",
+    ] {
         let mut client = rig.router.client().await;
         let before = rig.engine.log.request_count();
         let request = post(CHAT, &[line, FRONT[0]], chat_body("m", false));
@@ -246,7 +260,10 @@ async fn b147_imitations_are_dropped_or_refused() {
         }
     }
     // Two credentials: an engine might read the other one.
-    for lines in [["Authorization: Bearer front-key", "Authorization: Bearer other"], ["X-Api-Key: front-key", "X-Api-Key: x"]] {
+    for lines in [
+        ["Authorization: Bearer front-key", "Authorization: Bearer other"],
+        ["X-Api-Key: front-key", "X-Api-Key: x"],
+    ] {
         let mut client = rig.router.client().await;
         let answer = client.request(&post(CHAT, &lines, chat_body("m", false))).await.unwrap();
         assert_eq!(answer.status(), 400, "{lines:?}");
@@ -267,7 +284,11 @@ async fn b145_two_authorizations_are_never_forwarded() {
         let before = rig.engine.log.request_count();
         let mut client = rig.router.client().await;
         let answer = client.request(&post(CHAT, &lines, chat_body("m", false))).await.unwrap();
-        assert_eq!((answer.status(), &answer.json()["error"]["code"]), (400, &json!("duplicate_header")), "{lines:?}");
+        assert_eq!(
+            (answer.status(), &answer.json()["error"]["code"]),
+            (400, &json!("duplicate_header")),
+            "{lines:?}"
+        );
         assert_eq!(rig.engine.log.request_count(), before);
     }
     rig.done().await;
@@ -278,7 +299,10 @@ async fn b145_two_authorizations_are_never_forwarded() {
 async fn b147_the_engines_hop_by_hop_headers_stay_here() {
     for _ in 0..scale(1, 20) {
         let answer = chat_json("hi").header("connection", "x-secret-hop").header("x-secret-hop", "1");
-        let answer = answer.header("keep-alive", "timeout=5").header("x-request-id", "engine-id").header("server", "vllm");
+        let answer = answer
+            .header("keep-alive", "timeout=5")
+            .header("x-request-id", "engine-id")
+            .header("server", "vllm");
         let engine = Engine::start_tcp(Script::always(answer)).await;
         let router = TestRouter::start(config_for(&[&engine])).await;
         let mut client = router.client().await;

@@ -1,11 +1,14 @@
 //! Request heads that are refused: too large, unknown, of the wrong kind, or not HTTP at all. One shape for all (I13).
 
+use std::time::Duration;
+
 use http::Method;
 use tandem::proxy::request::route::{BodyKind, Route};
 use tandem::testkit::client::ClientError;
 use tandem::testkit::engine::{Body, Engine, EngineHandle, Response, Script};
 use tandem::testkit::fixtures::{chat_body, get, post_chat, request_head};
-use tandem::testkit::router::{TestRouter, config_for};
+use tandem::testkit::memory::MemoryNet;
+use tandem::testkit::router::{TestRouter, config, config_for};
 use tandem::testkit::wire::PeerEnd;
 
 use super::ask::{BOTH, CHAT, Seen, ask};
@@ -253,5 +256,28 @@ async fn half_a_head_is_no_request_and_gets_no_answer() {
     client.shutdown_write().await.unwrap();
     assert!(matches!(client.read_response().await, Err(ClientError::Ended { end: PeerEnd::Fin, .. })));
     assert_eq!(router.access_lines().len(), 0);
+    router.assert_invariants(&[&engine]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_an_unparseable_head_waits_for_its_client_within_the_write_limit() {
+    let net = MemoryNet::new().with_buffer(16);
+    let engine = Engine::in_memory(&net, "e1", Script::openai("m"));
+    let router = TestRouter::in_memory(config(&["e1:80".to_owned()]), &net);
+    let mut slow = router.memory_client().await;
+    slow.stop_reading();
+    slow.send("GET\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    slow.resume_reading();
+    Seen::h1(&slow.read_response().await.unwrap()).assert_error(400, "invalid_framing");
+    slow.close();
+    let mut silent = router.memory_client().await;
+    silent.stop_reading();
+    silent.send("GET\r\n\r\n").await.unwrap();
+    let limit = router.shared.timeouts.write_stall.unwrap();
+    tokio::time::sleep(limit + Duration::from_secs(1)).await;
+    assert!(router.scrape().sum("tandem_downstream_connections", &[]) < 0.5, "closed by the write limit");
+    assert!(router.access_lines().iter().all(|line| line["outcome"] == "rejected"));
+    silent.close();
     router.assert_invariants(&[&engine]).await;
 }

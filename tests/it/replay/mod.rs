@@ -2,28 +2,30 @@
 //!
 //! Each states its CI size where the full one is larger; `REPLAY_SCALE=full` runs that.
 
+
 mod ask;
 mod bodies;
+mod bytes;
+mod disconnect;
 mod expect;
 mod framing;
+mod headers;
 mod heads;
 mod json_input;
 mod overload;
 mod paths;
-mod responses;
-mod bytes;
-mod headers;
-mod shutdown;
-mod shutdown_clock;
-mod disconnect;
 mod recorded;
 mod relay_rig;
+mod responses;
 mod retry;
+mod secrets;
+mod shutdown;
+mod shutdown_clock;
 mod sse;
 mod timeouts;
 mod upstream_cases;
 
 /// `ci`, or `full` when `REPLAY_SCALE=full` is set.
-fn scale<T>(ci: T, full: T) -> T {
+pub(crate) fn scale<T>(ci: T, full: T) -> T {
     if std::env::var("REPLAY_SCALE").is_ok_and(|v| v == "full") { full } else { ci }
 }

@@ -196,7 +196,7 @@ async fn answers_on_one_connection_keep_to_their_own_framing() {
     let chunked = Response::new(200, Body::Chunked(vec!["{\"b\"".into(), ":2}".into()]));
     let closed = Response::new(200, Body::CloseDelimited("{\"c\":3}".into()));
     let none = Response::new(204, Body::Empty);
-    let answers = [json, chunked, closed, none].map(|answer| answer.into_steps());
+    let answers = [json, chunked, closed, none].map(Response::into_steps);
     let (engine, router) = rig(Script::queue(answers.to_vec())).await;
     let mut client = router.client().await;
     let request = post(CHAT, &[], chat_body("m", false));

@@ -87,7 +87,8 @@ async fn b103_a_roll_loses_no_request() {
         assert_eq!(process.admin_get("/livez").await.status(), 200);
         let phase = process.scrape().await.get("tandem_shutdown_phase", &[("phase", "unready")]);
         assert_eq!(phase, Some(1.0));
-        let (answered, closing) = knockers.join_all().await.into_iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let (answered, closing) =
+            knockers.join_all().await.into_iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         assert!(closing > 0 && closing < answered, "{closing} of {answered} said close");
         for stream in streams.join_all().await {
             assert!(stream.is_complete());
@@ -118,7 +119,8 @@ async fn b103_what_waits_in_the_accept_queue_is_served() {
         process.signal(Signal::TERM);
         process.signal(Signal::CONT);
         for (n, mut client) in waiting.into_iter().enumerate() {
-            let answer = client.read_response().await.unwrap_or_else(|error| panic!("connection {n}: {error}"));
+            let answer =
+                client.read_response().await.unwrap_or_else(|error| panic!("connection {n}: {error}"));
             assert_eq!(answer.status(), 200);
         }
         assert_eq!(process.exited(SOON).await.code(), Some(0));
@@ -144,7 +146,8 @@ async fn b103_a_request_on_its_way_on_an_idle_connection_is_served() {
         process.signal(Signal::TERM);
         process.signal(Signal::CONT);
         for (n, client) in clients.iter_mut().enumerate() {
-            let answer = client.read_response().await.unwrap_or_else(|error| panic!("connection {n}: {error}"));
+            let answer =
+                client.read_response().await.unwrap_or_else(|error| panic!("connection {n}: {error}"));
             assert_eq!(answer.status(), 200);
         }
         assert_eq!(process.exited(SOON).await.code(), Some(0));
@@ -246,7 +249,9 @@ async fn b103_at_the_deadline_what_is_left_gets_an_error_and_is_counted() {
     assert_eq!(process.exited(SOON).await.code(), Some(0));
     let lines = process.access_lines(3).await;
     assert!(lines.iter().all(|line| line["outcome"] == "forced"), "{lines:?}");
-    process.logged(&[("phase", json!("forcing")), ("forced", json!(3)), ("second_signal", json!(false))]).await;
+    process
+        .logged(&[("phase", json!("forcing")), ("forced", json!(3)), ("second_signal", json!(false))])
+        .await;
     process.logged(&[("phase", json!("stopped")), ("forced", json!(3))]).await;
 }
 
@@ -266,7 +271,9 @@ async fn b103_a_second_signal_forces_in_any_phase() {
         process.signal(signals[1]);
         check_forced_stream(&client.read_response().await.unwrap());
         assert_eq!(process.exited(Duration::from_secs(5)).await.code(), Some(0));
-        process.logged(&[("phase", json!("forcing")), ("forced", json!(1)), ("second_signal", json!(true))]).await;
+        process
+            .logged(&[("phase", json!("forcing")), ("forced", json!(1)), ("second_signal", json!(true))])
+            .await;
     }
 }
 

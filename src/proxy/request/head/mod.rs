@@ -65,13 +65,10 @@ pub struct Head {
 pub fn check(parts: &Parts, max_url: usize) -> Result<Head, Refusal> {
     let seen = Seen::gather(parts)?;
     let content_length = seen.length(parts.version)?;
-    host::check(
-        &parts.uri,
-        seen.hosts,
-        seen.host,
-        parts.version == Version::HTTP_11 || parts.version == Version::HTTP_2,
-    )
-    .map_err(|why| Refusal { close: true, ..Refusal::new(StatusCode::BAD_REQUEST, "invalid_host", why) })?;
+    host::check(&parts.uri, seen.hosts, seen.host, parts.version).map_err(|why| Refusal {
+        close: true,
+        ..Refusal::new(StatusCode::BAD_REQUEST, "invalid_host", why)
+    })?;
     let route = route(parts, max_url)?;
     seen.one_credential_each()?;
     seen.expectations()?;
