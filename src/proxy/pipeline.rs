@@ -1,6 +1,7 @@
 //! One request through the stages, a line each: head, keys, permit, body, service, attempts, relay.
 
 use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -49,7 +50,10 @@ where
     let (parts, mut body) = request.into_parts();
     let id = RequestId::of(&parts.headers);
     let mut ticket = Ticket::new(worker, &down, protocol, parts.method.clone(), id);
-    let reply = unless_forced(&down, serve(&mut ticket, &parts, &mut body)).await;
+    let reply = {
+        let serving = pin!(serve(&mut ticket, &parts, &mut body));
+        unless_forced(&down, serving).await
+    };
     match reply {
         Ok(Reply::Relay(answer)) => respond(answer, ticket),
         Ok(Reply::Own(json)) => synth::own(json, ticket),
@@ -76,17 +80,16 @@ pub fn unparsed(worker: Arc<Worker>, down: &Arc<Downstream>, status: StatusCode)
     synth::failure(&Failure::Refused(Refusal::unparsed(status, &ticket.worker.shared.config.limits)), ticket)
 }
 
-/// Ends `future` when the shutdown grace is over; the task is woken for that by its supervisor.
-async fn unless_forced<T>(
-    down: &Downstream,
-    future: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let mut future = std::pin::pin!(future);
-    poll_fn(|cx| {
+/// Ends `future` when the shutdown grace is over; the task is woken for that by its supervisor. It takes the future where it
+/// stands: one passed by value would have room in the caller's twice.
+fn unless_forced<'a, T>(
+    down: &'a Downstream,
+    mut future: Pin<&'a mut impl Future<Output = Result<T, Failure>>>,
+) -> impl Future<Output = Result<T, Failure>> {
+    poll_fn(move |cx| {
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() && down.is_forced() { Poll::Ready(Err(Failure::Forced)) } else { polled }
     })
-    .await
 }
 
 async fn serve<B>(ticket: &mut Ticket, parts: &Parts, body: &mut B) -> Result<Reply, Failure>

@@ -66,7 +66,7 @@ impl Io {
 }
 
 /// Gathering writes of at most this many bytes are copied together first.
-const COALESCE: usize = 2048;
+const COALESCE: usize = 1024;
 
 /// All of `bufs` in `space`, if they fit and there are at least two.
 #[inline]

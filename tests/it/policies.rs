@@ -216,7 +216,7 @@ async fn the_streams_of_one_h2_connection_run_side_by_side_and_spread() {
     router.assert_invariants(&[&a, &b]).await;
 }
 
-/// `limits.h2_streams`: a client that keeps to it waits, and one that does not is refused stream by stream.
+/// `limits.h2_streams`: announced in SETTINGS, so that a client that keeps to it waits with the next stream.
 #[tokio::test]
 async fn the_h2_stream_limit_is_announced_and_kept() {
     let engine = Engine::start_tcp(Script::new(answer)).await;

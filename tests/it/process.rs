@@ -40,7 +40,7 @@ impl Process {
         Self::spawn(flags, true).await
     }
 
-    /// One plain service of this engine and a configuration in YAML that is not about the listeners.
+    /// With this configuration file, written to `dir`; the listeners stay on free ports.
     pub(crate) async fn from_yaml(yaml: &str, dir: &Path, flags: &[&str]) -> Self {
         let file = dir.join("router.yaml");
         std::fs::write(&file, yaml).unwrap();

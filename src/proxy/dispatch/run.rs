@@ -82,7 +82,12 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
             }
             Attempt::Answered(conn, answer) => {
                 leg.answered(clock::recent());
-                if let Some(result) = judge(shared, conn, answer, leg, &service, job.deadline, &mut spent).await {
+                if answer.head.status.as_u16() < 400 {
+                    return Ok(stream(conn, answer, leg));
+                }
+                // Boxed: errors are rare, and every request's future would have room for this.
+                let judged = Box::pin(judge(shared, conn, answer, leg, &service, job.deadline, &mut spent));
+                if let Some(result) = judged.await {
                     return result;
                 }
             }
@@ -90,7 +95,15 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
     }
 }
 
-/// Decides on an answer. `None`: it was given up for another attempt.
+/// An answer to be relayed as it comes.
+fn stream(conn: Conn, answer: upstream::Answer, leg: Leg) -> Answer {
+    let upstream::Answer { head, sent_all } = answer;
+    let decoder = Decoder::new(head.framing);
+    let reusable = sent_all && head.keep_alive;
+    Answer::Stream { conn, head, prefix: Bytes::new(), decoder, reusable, leg }
+}
+
+/// Decides on an error answer. `None`: it was given up for another attempt.
 async fn judge(
     shared: &Shared,
     mut conn: Conn,
@@ -103,10 +116,6 @@ async fn judge(
     let upstream::Answer { head, sent_all } = answer;
     let reusable = sent_all && head.keep_alive;
     let status = head.status;
-    if status.as_u16() < 400 {
-        let decoder = Decoder::new(head.framing);
-        return Some(Ok(Answer::Stream { conn, head, prefix: Bytes::new(), decoder, reusable, leg }));
-    }
     let body = match gather(&mut conn, &head, shared.timeouts.idle, deadline).await {
         Gathered::Whole(body) => body,
         Gathered::TooLarge(prefix, decoder) => {

@@ -100,20 +100,32 @@ pub async fn accept_loop(
             }
         }
     }
-    // The kernel has accepted these for us; closing the listener would reset them.
-    while let Some(place) = Arc::clone(&places).try_acquire_owned().ok()
-        && let Some(accepted) = listener.queued()
-    {
+    close(listener, &lanes, &places, &metrics).await;
+}
+
+/// Takes what the kernel has accepted for us, which closing the listener would reset, and closes it.
+async fn close(
+    mut listener: Box<dyn Accept>,
+    lanes: &[Lane],
+    places: &Arc<Semaphore>,
+    metrics: &RouterMetrics,
+) {
+    while let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        // Nothing between the last look and the close: a connection that is established in between is lost.
+        let Some(accepted) = listener.queued() else {
+            drop(listener);
+            return;
+        };
         match accepted {
             Ok((io, peer)) => {
                 metrics.connections_accepted.inc();
-                hand_over(&lanes, Accepted { io, peer, place }).await;
+                hand_over(lanes, Accepted { io, peer, place }).await;
             }
             Err(error) if is_about_one_connection(&error) => metrics.accept_errors.inc(),
             Err(error) => {
                 metrics.accept_errors.inc();
                 warn!(%error, "accept failed while the listener was being closed");
-                break;
+                return;
             }
         }
     }

@@ -6,6 +6,7 @@
 mod ask;
 mod bodies;
 mod bytes;
+mod bytes_rig;
 mod disconnect;
 mod expect;
 mod framing;
@@ -13,15 +14,19 @@ mod headers;
 mod heads;
 mod json_input;
 mod overload;
+mod passthrough;
 mod paths;
 mod recorded;
 mod relay_rig;
 mod responses;
 mod retry;
+mod reuse;
 mod secrets;
 mod shutdown;
 mod shutdown_clock;
+mod silence;
 mod sse;
+mod stalls;
 mod timeouts;
 mod upstream_cases;
 

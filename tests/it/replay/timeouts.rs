@@ -3,31 +3,32 @@
 use std::time::Duration;
 
 use tandem::config::RouterConfig;
-use tandem::testkit::engine::openai::{ChatStream, chat_json, content_event, sse_head};
+use tandem::testkit::engine::openai::{ChatStream, chat_json, sse_head};
 use tandem::testkit::engine::{IntoSteps, Script, Step};
 use tandem::testkit::eventually::eventually_eq;
-use tandem::testkit::fixtures::{big_chat_body, chat_body, get, post_chat};
+use tandem::testkit::fixtures::{big_chat_body, get, post_chat};
 use tandem::testkit::memory::DialFault;
 use tandem::testkit::sse::Event;
 use tandem::testkit::wire::PeerEnd;
 use tandem::testkit::wire::chunked::{LAST_CHUNK, chunk};
 use tandem::types::clock::{Instant, now};
 
-use super::relay_rig::{BOTH, Memory, Seen, count, last_line, legs, memory, ms, plain, secs, streamed};
-use super::scale;
+use super::relay_rig::{
+    BOTH, Memory, Seen, chat_h2, count, last_line, legs, memory, ms, plain, secs, streamed,
+};
 
 /// `took` is the limit, give or take the granularity of the timers.
 #[track_caller]
-fn assert_took(since: Instant, limit: Duration) {
+pub(super) fn assert_took(since: Instant, limit: Duration) {
     let took = now() - since;
     assert!(took >= limit && took < limit + ms(60), "{took:?} instead of {limit:?}");
 }
 
-fn with(script: Script, change: impl FnOnce(&mut RouterConfig)) -> Memory<1> {
+pub(super) fn with(script: Script, change: impl FnOnce(&mut RouterConfig)) -> Memory<1> {
     memory([script], change)
 }
 
-fn answers(text: &str) -> Script {
+pub(super) fn answers(text: &str) -> Script {
     Script::always(chat_json(text))
 }
 
@@ -112,97 +113,6 @@ async fn the_total_limit_covers_every_stage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b167_silence_inside_a_stream_ends_it_at_the_idle_limit() {
-    let stalls = ChatStream::new(20).then(vec![Step::Sleep(secs(30)), Step::Close]).into_steps();
-    let rig = with(Script::always(stalls), |config| config.timeouts.idle = Some(secs(5)));
-    for protocol in BOTH {
-        let started = now();
-        let seen = rig.stream(protocol).await;
-        assert_took(started, secs(5));
-        seen.assert_failed("upstream_timeout");
-        assert_eq!(seen.events().len(), 22, "role, twenty events, the error");
-    }
-    assert_eq!(legs(&rig.router, "timeout"), 2);
-    rig.settle().await;
-}
-
-/// The limit is on silence: bytes count, whatever they are, and each silence is measured from the last of them.
-#[tokio::test(start_paused = true)]
-async fn b167_any_byte_of_the_engine_starts_the_idle_time_anew() {
-    let mut steps = vec![Step::Write(sse_head())];
-    for byte in chunk(content_event("slow").as_bytes()) {
-        steps.extend([Step::Sleep(secs(4)), Step::write(vec![byte])]);
-    }
-    let tail = vec![Step::Write(chunk(b"data: [DONE]\n\n")), Step::write(LAST_CHUNK)];
-    let rig = with(Script::always([steps, tail].concat()), |config| config.timeouts.idle = Some(secs(5)));
-    let mut client = rig.h1().await;
-    assert!(client.request(streamed()).await.unwrap().is_complete());
-    client.close();
-    rig.settle().await;
-}
-
-/// While the client takes nothing the engine is not asked: its silence counts only once it is.
-#[tokio::test(start_paused = true)]
-async fn b167_a_slow_client_does_not_use_up_the_engines_idle_time() {
-    let events = vec!["x".repeat(8 * 1024); 40];
-    let rig = with(Script::always(ChatStream::of(events).into_steps()), |config| {
-        config.timeouts.idle = Some(secs(5));
-        config.timeouts.write_stall = Some(secs(60));
-    });
-    let mut client = rig.h1().await;
-    client.send(streamed()).await.unwrap();
-    let head = client.read_head().await.unwrap();
-    client.stop_reading();
-    tokio::time::sleep(secs(50)).await;
-    client.resume_reading();
-    let answer = client.read_rest(head).await.unwrap();
-    assert!(answer.is_complete(), "{:?}", last_line(&rig.router));
-    client.close();
-    rig.settle().await;
-}
-
-/// CI 60 + 30 requests, full as in the row: 200 + 100.
-#[tokio::test(start_paused = true)]
-async fn b168_an_engine_that_never_answers_blocks_only_its_own_requests() {
-    let (stuck, quick) = scale((60, 30), (200, 100));
-    let mut config = tandem::testkit::router::config(&["e0:80".to_owned()]);
-    config.services[0].models = vec!["dead".to_owned()];
-    let mut other = config.services[0].clone();
-    other.name = "other".to_owned();
-    other.models = vec!["alive".to_owned()];
-    other.endpoints = vec![tandem::config::StaticEndpoint::parse("http://e1:80").unwrap()];
-    let first = config.services[0].clone();
-    let rig = memory([Script::always(vec![Step::Stall]), answers("here")], |config| {
-        config.services = vec![first, other];
-        config.timeouts.first_byte = Some(secs(30));
-    });
-    let ask = |model: &str| post_chat(chat_body(model, false));
-    let started = now();
-    let mut waiting = Vec::new();
-    for _ in 0..stuck {
-        let mut client = rig.h1().await;
-        client.send(ask("dead")).await.unwrap();
-        waiting.push(client);
-    }
-    rig.engines[0].log.wait_for(stuck, secs(5)).await;
-    let mut client = rig.h1().await;
-    let before = now();
-    for _ in 0..quick {
-        assert_eq!(client.request(ask("alive")).await.unwrap().status(), 200);
-    }
-    assert!(now() - before < ms(10), "unaffected");
-    for client in &mut waiting {
-        let answer = client.read_response().await.unwrap();
-        assert_eq!((answer.status(), answer.header("x-should-retry")), (504, Some("false")));
-    }
-    assert_took(started, secs(30));
-    assert_eq!(legs(&rig.router, "timeout"), stuck as u64);
-    client.close();
-    drop(waiting);
-    rig.settle().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn header_read_ends_a_silent_and_a_slow_client() {
     let slow_head = "POST /v1/chat/completions HTTP/1.1\r\nHost: t\r\nX-Slow: ";
     for first in ["", "P", "PRI * HT", slow_head] {
@@ -248,7 +158,7 @@ async fn header_read_holds_for_every_head_and_downstream_idle_between_them() {
     client.close();
 
     let mut client = rig.h2().await;
-    let (request, body) = super::relay_rig::chat_h2(false);
+    let (request, body) = chat_h2(false);
     assert_eq!(client.request(request, body).await.unwrap().status, 200);
     let started = now();
     let open = || count(&rig.router, "tandem_downstream_connections", &[]);
@@ -284,7 +194,7 @@ async fn body_progress_ends_an_upload_that_stops_and_no_other() {
     client.close();
 
     let mut client = rig.h2().await;
-    let (request, body) = super::relay_rig::chat_h2(false);
+    let (request, body) = chat_h2(false);
     let mut stream = client.start(request, None).await.unwrap();
     stream.send(body.slice(..10), false).unwrap();
     let started = now();

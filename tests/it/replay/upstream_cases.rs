@@ -285,11 +285,17 @@ async fn bytes_behind_the_message_end_the_connection_and_reach_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_switch_of_protocols_that_nobody_asked_for_is_refused() {
     let upgrade = informational(101, &["Upgrade: websocket", "Connection: Upgrade"]);
-    let rig = always(vec![upgrade, Step::write("raw bytes"), Step::Stall]);
-    let answer = once(&rig).await;
-    assert_eq!((answer.status(), answer.json()["error"]["code"].as_str()), (502, Some("upstream_malformed")));
-    assert_eq!((answer.header("upgrade"), idle(&rig)), (None, 0));
-    assert!(!answer.text().contains("raw bytes"));
+    // Whatever follows belongs to the other protocol, also where it looks like an answer.
+    for behind in [Step::write("raw bytes"), Step::Respond(chat_json("raw bytes"))] {
+        let rig = always(vec![upgrade.clone(), behind, Step::Stall]);
+        let answer = once(&rig).await;
+        assert_eq!(
+            (answer.status(), answer.json()["error"]["code"].as_str()),
+            (502, Some("upstream_malformed"))
+        );
+        assert_eq!((answer.header("upgrade"), idle(&rig)), (None, 0));
+        assert!(!answer.text().contains("raw bytes"));
+    }
 }
 
 /// An engine that half-closes behind its answer has said all: the message counts, the connection does not.
