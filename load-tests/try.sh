@@ -16,9 +16,12 @@ else
     trap 'kill "$engine" 2>/dev/null || true' EXIT
     set -- http://127.0.0.1:8000
 fi
-# A signal to this script reaches the router, and the script waits for it to leave in its own time.
-trap 'kill -TERM "$router" 2>/dev/null || true' INT TERM
+# Ctrl-C reaches the router by itself, a TERM does not; either way the script waits for it to leave in its own time.
+trap ':' INT
+trap 'kill -TERM "$router"' TERM
 "$target/tandem" router --listen 127.0.0.1:8080 --admin-listen 127.0.0.1:9090 --shutdown-delay 0 \
     "${@/#/--worker=}" &
 router=$!
-wait "$router" || wait "$router" || true
+while kill -0 "$router" 2>/dev/null; do
+    wait "$router" || true
+done

@@ -155,6 +155,7 @@ impl Decoder {
 }
 
 /// One byte of chunk framing.
+#[expect(clippy::match_same_arms, reason = "a table in the order of the states")]
 fn framing_byte(chunk: Chunk, byte: u8) -> Result<State, &'static str> {
     let next = match (chunk, byte) {
         (Chunk::Size(n, digits), b) if b.is_ascii_hexdigit() => {

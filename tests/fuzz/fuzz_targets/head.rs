@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         tls: false,
         credentials: Credentials::Strip,
         cookies: false,
-        request_id: &id,
+        request_id: id.as_bytes(),
     };
     let mut out = BytesMut::new();
     write_head(&mut out, &parts, &forward, Some(7));
