@@ -32,6 +32,8 @@ use crate::proxy::relay::OutBody;
 use crate::types::clock;
 use crate::upstream::Io;
 
+/// Bytes hyper may buffer per HTTP/1.1 connection in each direction, unless request heads need more.
+const H1_BUFFER: usize = 64 * 1024;
 /// Header fields that hyper takes without being told.
 const HYPER_HEADERS: usize = 100;
 /// HTTP/2 flow-control windows, bytes: prompts are large.
@@ -106,6 +108,8 @@ async fn h1(worker: Arc<Worker>, stream: Watched, down: Arc<Downstream>) {
         .half_close(false)
         // Above our own bound, so that a head between the two gets an answer that says by how much.
         .max_header_size(limits.header_bytes * 2)
+        // Also the most that hyper holds of an answer for a client that does not read.
+        .max_buf_size(H1_BUFFER.max(limits.header_bytes * 2))
         .pipeline_flush(false);
     // A bound set here, even hyper's own 100, makes hyper clear that many places on the heap for every request.
     if limits.headers > HYPER_HEADERS {
