@@ -6,10 +6,11 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=BUILD_REVISION");
-    fact("TANDEM_BUILD_REVISION", revision());
-    fact("TANDEM_BUILD_RUSTC", first_line(Command::new(variable("RUSTC")).arg("--version")));
-    fact("TANDEM_BUILD_TARGET", Some(variable("TARGET")));
-    fact("TANDEM_BUILD_PROFILE", Some(variable("PROFILE")));
+    // Not TANDEM_…: cargo hands these to what it runs, and the router would take them for its own keys.
+    fact("BUILD_OF_REVISION", revision());
+    fact("BUILD_OF_RUSTC", first_line(Command::new(variable("RUSTC")).arg("--version")));
+    fact("BUILD_OF_TARGET", Some(variable("TARGET")));
+    fact("BUILD_OF_PROFILE", Some(variable("PROFILE")));
 }
 
 fn fact(name: &str, value: Option<String>) {

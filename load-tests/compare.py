@@ -2,7 +2,7 @@
 """Measures one-leg relaying of Tandem beside HAProxy and nginx, in one run on this machine.
 
     python3 load-tests/compare.py            # release build, five rounds, some minutes
-    python3 load-tests/compare.py --quick    # about a minute: for a look, not for a claim
+    python3 load-tests/compare.py --quick    # one to three minutes: for a look, not for a claim
 
 What is measured and how to read it: load-tests/README.md. Needs Python 3.9+, Linux, two CPUs, cargo; a peer that is not
 installed is left out with a notice.

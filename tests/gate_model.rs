@@ -6,6 +6,8 @@
 //!
 //! A test target of its own, because the integration tests count every panic of their process.
 
+#![allow(clippy::unwrap_used, reason = "a test binary")]
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -203,7 +205,7 @@ fn restoring<G: Gated>() {
     loom::model(|| {
         let seen = Seen::<G>::new();
         assert!(seen.hold());
-        let others = [spawn(&seen, |seen| seen.release()), spawn(&seen, request)];
+        let others = [spawn(&seen, Seen::release), spawn(&seen, request)];
         seen.gate.withdraw();
         seen.gate.restore();
         for other in others {

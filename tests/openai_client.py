@@ -1,8 +1,8 @@
 """Uses a server through the real `openai` package, as its users do, and prints what they would see.
 
-    openai_client.py BASE_URL SCENARIO...
+    openai_client.py [--key KEY] [--retries N] BASE_URL SCENARIO...
 
-BASE_URL includes /v1. A scenario is NAME or NAME:MODEL (default model "mock"):
+BASE_URL includes /v1; the key is "test-key" and nothing is repeated unless said otherwise. A scenario is NAME or NAME:MODEL (default model "mock"):
 
     chat      one answer: text, finish_reason, usage, id
     stream    a streamed answer: events, text, finish_reason, usage; or the error that the stream raised
@@ -13,8 +13,8 @@ Prints one JSON object with a result per scenario, under the scenario's own spel
 for the server's answer is a result ("error"); any other is a fault of this script and ends it with a traceback.
 """
 
+import argparse
 import json
-import sys
 
 import openai
 
@@ -84,10 +84,17 @@ SCENARIOS = {"chat": chat, "stream": stream, "models": models, "error": error}
 
 
 def main():
-    base_url, wanted = sys.argv[1], sys.argv[2:]
-    client = openai.OpenAI(base_url=base_url, api_key="test-key", max_retries=0, timeout=TIMEOUT_S)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--key", default="test-key")
+    parser.add_argument("--retries", type=int, default=0)
+    parser.add_argument("base_url")
+    parser.add_argument("scenarios", nargs="+")
+    given = parser.parse_args()
+    client = openai.OpenAI(
+        base_url=given.base_url, api_key=given.key, max_retries=given.retries, timeout=TIMEOUT_S
+    )
     results = {}
-    for scenario in wanted:
+    for scenario in given.scenarios:
         name, _, model = scenario.partition(":")
         try:
             results[scenario] = SCENARIOS[name](client, model or "mock")

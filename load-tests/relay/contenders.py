@@ -122,6 +122,8 @@ class Contender:
             return [self.binary, "-p", str(scratch), "-c", str(config), "-e", str(scratch / "nginx.error.log")], False
         return [self.binary, "router", "--worker", f"http://127.0.0.1:{engine}", "--listen", f"127.0.0.1:{port}",
                 "--admin-listen", f"127.0.0.1:{admin}", "--threads", "1",
+                # Only to leave at once when the cell is over.
+                "--shutdown-delay", "0s", "--grace", "1s",
                 "--access-log", str(log) if log else "off"], False
 
 

@@ -33,7 +33,10 @@ const LOG_FLUSH: Duration = Duration::from_secs(2);
 pub fn run(config: RouterConfig) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config))
+    let served = runtime.block_on(serve(config));
+    // Not waiting for a secret file on a file system that hangs.
+    runtime.shutdown_background();
+    served
 }
 
 async fn serve(config: RouterConfig) -> anyhow::Result<()> {

@@ -1,19 +1,19 @@
 //! Texts of `--help` and `--version` that are longer than a line.
 
 /// `-V`.
-pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TANDEM_BUILD_REVISION"), ")");
+pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_OF_REVISION"), ")");
 
 /// `--version`.
 pub(super) const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\nrevision: ",
-    env!("TANDEM_BUILD_REVISION"),
+    env!("BUILD_OF_REVISION"),
     "\ncompiler: ",
-    env!("TANDEM_BUILD_RUSTC"),
+    env!("BUILD_OF_RUSTC"),
     "\ntarget:   ",
-    env!("TANDEM_BUILD_TARGET"),
+    env!("BUILD_OF_TARGET"),
     "\nprofile:  ",
-    env!("TANDEM_BUILD_PROFILE"),
+    env!("BUILD_OF_PROFILE"),
 );
 
 macro_rules! exit_codes {

@@ -20,7 +20,7 @@ impl Tracker {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let span = tracing::info_span!("task", name);
+        let span = tracing::info_span!("task", task = name);
         tokio::spawn(self.tasks.track_future(future).instrument(span))
     }
 

@@ -59,7 +59,7 @@ families! {
     TIME_TO_FIRST_BYTE = "tandem_time_to_first_byte_seconds", Histogram, ["service"], Stable, Main,
         "From the request head read to the first response body byte of an engine.";
     REQUEST_ERRORS = "tandem_request_errors_total", Counter, ["code"], Stable, Main,
-        "Errors the router made itself, by code of the error table.";
+        "Errors the router made itself, by code of docs/errors.md.";
     RETRIES = "tandem_retries_total", Counter, ["reason", "service"], Stable, Main,
         "Further attempts after the first, by what happened to the one before.";
     RETRY_BUDGET_EXHAUSTED = "tandem_retry_budget_exhausted_total", Counter, ["service"], Stable, Main,
@@ -73,11 +73,11 @@ families! {
     STREAM_GAP_SECONDS = "tandem_stream_gap_seconds_total", Counter, ["service"], Unstable, Main,
         "Sum of the times between two successive events of one stream.";
     TOKENS = "tandem_tokens_total", Counter, ["kind", "service"], Stable, Main,
-        "Tokens as the engines state them in `usage`; `kind` is `prompt` or `completion`.";
+        "Tokens as the engines state them in their usage; the kind is prompt or completion.";
     USAGE_UNREADABLE = "tandem_usage_unreadable_total", Counter, ["service"], Unstable, Main,
-        "Answers whose `usage` was there and could not be read.";
+        "Answers whose usage was there and could not be read.";
     REQUESTS_IN_FLIGHT = "tandem_requests_in_flight", Gauge, [], Stable, Main,
-        "Requests admitted and not ended.";
+        "Requests whose head was read and whose answer has not ended.";
     BUFFERED_BYTES = "tandem_buffered_bytes", Gauge, [], Stable, Main,
         "Request body bytes held in memory.";
     CONNECTIONS = "tandem_downstream_connections", Gauge, [], Stable, Main,
@@ -117,9 +117,9 @@ families! {
     PROCESS_START = "process_start_time_seconds", Gauge, [], Stable, Main,
         "Start of the process since the Unix epoch.";
     ENDPOINT_TTFB = "tandem_endpoint_time_to_first_byte_seconds", Histogram, ["role", "url"], Stable, Endpoints,
-        "From the request written to the first response body byte of this endpoint.";
+        "From the choice of this endpoint to the head of its answer.";
     ENDPOINT_DURATION = "tandem_endpoint_duration_seconds", Histogram, ["role", "url"], Stable, Endpoints,
-        "From the request written to the end of this endpoint's response.";
+        "From the choice of this endpoint to the end of its response.";
     ENDPOINT_REQUESTS = "tandem_endpoint_requests_total", Counter, ["outcome", "role", "url"], Stable, Endpoints,
         "Requests to this endpoint that ended, each with exactly one outcome.";
     ENDPOINT_DIALS = "tandem_endpoint_dials_total", Counter, ["role", "url"], Stable, Endpoints,

@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use super::request::head;
 use super::request::peek::PeekError;
+use crate::config::Limits;
 use crate::upstream::LegError;
 
 /// What the client sent is refused before anything else happens.
@@ -22,6 +23,37 @@ pub struct Refusal {
     pub allow: Option<&'static str>,
     /// The connection cannot be trusted to be in step any more.
     pub close: bool,
+}
+
+impl Refusal {
+    /// The head is larger than its bounds. Closes: a parser that stopped inside it has lost its place.
+    pub fn head_too_large(limits: &Limits) -> Self {
+        let Limits { headers, header_bytes, .. } = limits;
+        let message = format!("the request head has more than {headers} fields or {header_bytes} bytes");
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        Self::closing(status, "headers_too_large", message.into())
+    }
+
+    /// The parser refused the head with `status`, and says no more than that.
+    pub fn unparsed(status: StatusCode, limits: &Limits) -> Self {
+        match status {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => Self::head_too_large(limits),
+            StatusCode::URI_TOO_LONG => {
+                Self::closing(status, "uri_too_long", "the request target is too long".into())
+            }
+            // The code of our own framing rules: which of the two parsers found a fault is nothing to tell apart.
+            _ => Self::closing(
+                StatusCode::BAD_REQUEST,
+                "invalid_framing",
+                "this is not a valid HTTP/1.1 request head: request line, a header, or the framing it states"
+                    .into(),
+            ),
+        }
+    }
+
+    fn closing(status: StatusCode, code: &'static str, message: Cow<'static, str>) -> Self {
+        Self { status, code, message, param: None, allow: None, close: true }
+    }
 }
 
 impl From<head::Refusal> for Refusal {
@@ -61,15 +93,22 @@ pub enum Failure {
     Refused(Refusal),
     /// No or a wrong front-door key.
     Unauthorized,
-    BodyTooLarge { limit: u64 },
+    BodyTooLarge {
+        limit: u64,
+    },
     /// The request body stopped coming.
     BodyTimeout,
     /// The client ended the body early, or broke its framing.
     BodyBroken,
     Shed(Shed),
-    ModelNotFound { model: Option<String> },
+    ModelNotFound {
+        model: Option<String>,
+    },
     /// The service has no endpoint that may take a request. `registered` says that it has some, all withdrawn.
-    NoEndpoint { service: String, registered: bool },
+    NoEndpoint {
+        service: String,
+        registered: bool,
+    },
     /// The last attempt's failure on an engine.
     Upstream(LegError),
     Internal(&'static str),

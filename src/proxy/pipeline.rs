@@ -1,13 +1,14 @@
 //! One request through the stages, a line each: head, keys, permit, body, service, attempts, relay.
 
 use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 
 use super::context::Worker;
@@ -16,11 +17,11 @@ use super::error::{Failure, Refusal, Shed};
 use super::listener::{Downstream, Protocol};
 use super::relay::{OutBody, Ticket, respond, synth};
 use super::request::body::{self, BodyLimits};
+use super::request::head;
 use super::request::id::RequestId;
 use super::request::peek::{Peek, peek};
 use super::request::route::{BodyKind, Route};
 use super::request::splice::{Segments, without_owned};
-use super::request::head;
 use crate::config::Limits;
 
 /// Bodies larger than this are scanned off the traffic thread, bytes.
@@ -29,6 +30,7 @@ const SCAN_INLINE: usize = 256 * 1024;
 const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(30));
 
 /// What a request turned out to be.
+#[expect(clippy::large_enum_variant, reason = "one per request, moved once")]
 enum Reply {
     Relay(Answer),
     /// Answered by the router itself.
@@ -48,12 +50,18 @@ where
     let (parts, mut body) = request.into_parts();
     let id = RequestId::of(&parts.headers);
     let mut ticket = Ticket::new(worker, &down, protocol, parts.method.clone(), id);
-    let reply = unless_forced(&down, serve(&mut ticket, &parts, &mut body)).await;
+    let reply = {
+        let serving = pin!(serve(&mut ticket, &parts, &mut body));
+        unless_forced(&down, serving).await
+    };
     match reply {
         Ok(Reply::Relay(answer)) => respond(answer, ticket),
         Ok(Reply::Own(json)) => synth::own(json, ticket),
         Err(failure) => {
             let waits = parts.headers.contains_key(http::header::EXPECT);
+            if protocol == Protocol::H1 {
+                down.mark_refused();
+            }
             if protocol == Protocol::H1 && !waits && !body.is_end_stream() {
                 ticket.worker.tracker.spawn_light(body::discard(body, DISCARD.0, DISCARD.1));
             }
@@ -62,17 +70,26 @@ where
     }
 }
 
-/// Ends `future` when the shutdown grace is over; the task is woken for that by its supervisor.
-async fn unless_forced<T>(
-    down: &Downstream,
-    future: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let mut future = std::pin::pin!(future);
-    poll_fn(|cx| {
+/// The answer to a head that the HTTP/1.1 parser refused with `status`. No request ever came of it, but its client gets
+/// an answer from the same table, and it is counted and logged.
+pub fn unparsed(worker: Arc<Worker>, down: &Arc<Downstream>, status: StatusCode) -> Response<OutBody> {
+    // The method was not read, or is not to be trusted.
+    let method = Method::from_bytes(b"-").unwrap_or_default();
+    let ticket = Ticket::new(worker, down, Protocol::H1, method, RequestId::mint());
+    down.mark_refused();
+    synth::failure(&Failure::Refused(Refusal::unparsed(status, &ticket.worker.shared.config.limits)), ticket)
+}
+
+/// Ends `future` when the shutdown grace is over; the task is woken for that by its supervisor. It takes the future where it
+/// stands: one passed by value would have room in the caller's twice.
+fn unless_forced<'a, T>(
+    down: &'a Downstream,
+    mut future: Pin<&'a mut impl Future<Output = Result<T, Failure>>>,
+) -> impl Future<Output = Result<T, Failure>> {
+    poll_fn(move |cx| {
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() && down.is_forced() { Poll::Ready(Err(Failure::Forced)) } else { polled }
     })
-    .await
 }
 
 async fn serve<B>(ticket: &mut Ticket, parts: &Parts, body: &mut B) -> Result<Reply, Failure>
@@ -106,15 +123,15 @@ where
     if head.expects_continue {
         can_serve(&shared.view.load())?;
     }
-    let bounds =
-        BodyLimits { max: limits.body, budget: &shared.buffered, progress: shared.timeouts.body_progress };
+    let progress = shared.timeouts.body_progress;
+    let bounds = BodyLimits { max: limits.body, budget: &shared.buffered, progress, deadline };
     let (bytes, permit) = body::read(body, &bounds).await?;
     ticket.buffered = Some(permit);
     ticket.bytes_in = bytes.len() as u64;
     let segments = match head.route.body() {
         BodyKind::Json => {
             let seen = scan(&bytes).await?;
-            ticket.model = seen.model.clone();
+            ticket.model.clone_from(&seen.model);
             ticket.stream = seen.stream;
             without_owned(&bytes, &seen)
         }
@@ -135,6 +152,7 @@ async fn attempt(ticket: &mut Ticket, job: Job<'_>) -> Result<Reply, Failure> {
     if ticket.service.is_none() {
         ticket.service = ticket.worker.shared.view.load().services.get(job.service).map(Arc::clone);
     }
+    ticket.down().request_read();
     dispatch::run(ticket, &job).await.map(Reply::Relay)
 }
 
@@ -144,18 +162,7 @@ fn size(parts: &Parts, limits: &Limits) -> Result<(), Refusal> {
     if parts.headers.len() <= limits.headers && bytes <= limits.header_bytes {
         return Ok(());
     }
-    Err(Refusal {
-        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        code: "headers_too_large",
-        message: format!(
-            "the request head has more than {} fields or {} bytes",
-            limits.headers, limits.header_bytes
-        )
-        .into(),
-        param: None,
-        allow: None,
-        close: true,
-    })
+    Err(Refusal::head_too_large(limits))
 }
 
 fn can_serve(snapshot: &crate::registry::Snapshot) -> Result<(), Failure> {

@@ -42,6 +42,7 @@ pub const CODES: &[&str] = &[
     "method_not_allowed",
     "uri_too_long",
     "headers_too_large",
+    "duplicate_header",
     "expectation_failed",
     "unsupported_content_encoding",
     "unsupported_content_type",
@@ -69,6 +70,7 @@ pub const CODES: &[&str] = &[
 /// Engine answers of 400 and above whose body is not JSON are wrapped under this code.
 pub const UPSTREAM_ERROR: &str = "upstream_error";
 
+#[expect(clippy::too_many_lines, reason = "a table: an arm for each failure")]
 pub fn rescue(failure: &Failure) -> Rescue {
     use Failure as F;
     let make = |status, code, message: Cow<'static, str>, outcome| Rescue {
@@ -139,9 +141,10 @@ pub fn rescue(failure: &Failure) -> Rescue {
         F::Shed(Shed::InFlight) => {
             overloaded("server_overloaded", "too many requests in flight in this router; try again shortly")
         }
-        F::Shed(Shed::Buffered) => {
-            overloaded("buffer_exhausted", "too many request bytes are buffered in this router; try again shortly")
-        }
+        F::Shed(Shed::Buffered) => overloaded(
+            "buffer_exhausted",
+            "too many request bytes are buffered in this router; try again shortly",
+        ),
         F::ModelNotFound { model: Some(model) } => Rescue {
             param: Some("model"),
             ..make(

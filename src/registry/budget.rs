@@ -26,7 +26,7 @@ pub struct RetryBudget {
 impl RetryBudget {
     /// `share` of requests (0.2 is 20 %), or `floor` retries per second.
     pub fn new(share: f64, floor: u32) -> Self {
-        Self { born: clock::now(), share, floor, cells: Default::default() }
+        Self { born: clock::recent(), share, floor, cells: Default::default() }
     }
 
     /// Counts one client request.
@@ -55,7 +55,7 @@ impl RetryBudget {
 
     /// Seconds of life, not yet cut to what a cell holds: the place in the ring must not jump when that wraps.
     fn second(&self) -> u64 {
-        clock::now().saturating_duration_since(self.born).as_secs()
+        clock::recent().saturating_duration_since(self.born).as_secs()
     }
 
     fn add(&self, amount: u64) {

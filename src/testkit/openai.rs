@@ -11,9 +11,14 @@ use serde_json::Value;
 /// Runs these scenarios (see the script) against `base_url`, `…/v1` included, and returns their results by
 /// name. Does not block the runtime.
 pub async fn run(base_url: &str, scenarios: &[&str]) -> Value {
+    run_with(base_url, &[], scenarios).await
+}
+
+/// [`run`] with options of the script, such as `--key` and `--retries`.
+pub async fn run_with(base_url: &str, options: &[&str], scenarios: &[&str]) -> Value {
     let (python, script) = (python(), tests_dir().join("openai_client.py"));
     let mut command = Command::new(python);
-    command.arg(script).arg(base_url).args(scenarios);
+    command.arg(script).args(options).arg(base_url).args(scenarios);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     parse(&output)
 }

@@ -11,19 +11,22 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Microseconds since the first call in this process (or, under a paused test clock, in this runtime's time).
-pub fn micros() -> u64 {
-    now().saturating_duration_since(base()).as_micros() as u64
+thread_local! {
+    static RECENT: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Inverse of [`micros`].
-pub fn from_micros(at: u64) -> Instant {
-    base() + std::time::Duration::from_micros(at)
+/// Reads the clock for everything that [`recent`] is asked for until the next call. Called at the start of each poll of a
+/// connection's or stream's task.
+#[inline]
+pub fn refresh() {
+    RECENT.set(Some(now()));
 }
 
-fn base() -> Instant {
-    static BASE: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    *BASE.get_or_init(now)
+/// The time at the start of the current task poll: good to some microseconds, and free. Only for code that runs under a
+/// task which calls [`refresh`]; elsewhere it would stand still.
+#[inline]
+pub fn recent() -> Instant {
+    RECENT.get().unwrap_or_else(now)
 }
 
 /// Wall clock in milliseconds since the Unix epoch: for log lines and boot generations, never for ages.

@@ -1,18 +1,19 @@
 //! One connection to an engine: its byte stream, its read buffer, and when it was last used.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
+use tokio::time::{Sleep, sleep_until};
 use tokio_util::io::poll_read_buf;
 
 use super::transport::Io;
 use crate::types::clock::{self, Instant};
 
 /// First size of a read buffer, bytes; what an idle stream keeps.
-const SMALL: usize = 4 * 1024;
+const SMALL: usize = 2 * 1024;
 /// Size a read buffer grows to while reads fill it.
 const LARGE: usize = 64 * 1024;
 
@@ -27,12 +28,15 @@ pub struct Conn {
     pub(super) home: usize,
     /// When it was put into the pool; `None` for a connection not used before.
     pub(super) idle_since: Option<Instant>,
+    /// One timer for everything that is waited for on this connection, request after request. It is moved only when
+    /// it fires or is too late, so that an answer within its limits never touches the runtime's timers.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Conn {
     /// A fresh connection, driven by the runtime of traffic thread `home`.
     pub fn new(io: Io, home: usize) -> Self {
-        Self { io, buf: BytesMut::new(), want: SMALL, home, idle_since: None }
+        Self { io, buf: BytesMut::new(), want: SMALL, home, idle_since: None, timer: None }
     }
 
     /// Bytes that were read and not yet decoded.
@@ -62,12 +66,36 @@ impl Conn {
         poll_fn(|cx| self.poll_fill(cx)).await
     }
 
+    /// Ready once `at` has passed.
+    pub fn poll_until(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<()> {
+        loop {
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+            if timer.deadline() > at {
+                timer.as_mut().reset(at);
+            }
+            ready!(timer.as_mut().poll(cx));
+            if clock::now() >= at {
+                return Poll::Ready(());
+            }
+            // It was set for something that came in time.
+            timer.as_mut().reset(at);
+        }
+    }
+
+    /// Moves the connection to the calling thread's runtime.
+    pub(super) fn rehome(mut self, thread: usize) -> io::Result<Self> {
+        self.io = self.io.rehome()?;
+        self.home = thread;
+        self.timer = None;
+        Ok(self)
+    }
+
     /// Readies the connection for its time in the pool: a grown buffer is not kept for an idle connection.
     pub(super) fn rest(&mut self) {
         if self.buf.capacity() > SMALL {
             self.buf = BytesMut::new();
         }
         self.want = SMALL;
-        self.idle_since = Some(clock::now());
+        self.idle_since = Some(clock::recent());
     }
 }

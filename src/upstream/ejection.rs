@@ -25,13 +25,21 @@ impl Default for Ejection {
 }
 
 impl Ejection {
-    /// A failure of the kind that ejects. Returns for how long.
-    pub fn fail(&self) -> Duration {
-        let streak = self.failures.fetch_add(1, Ordering::Relaxed).min(5);
+    /// A failure of the kind that ejects. Returns for how long the endpoint is put last; `None` while it is already:
+    /// many requests that fail in one incident are one failure, not a streak.
+    pub fn fail(&self) -> Option<Duration> {
+        let now = clock::now().saturating_duration_since(self.born);
+        let before = self.until_ms.load(Ordering::Relaxed);
+        if now.as_millis() < u128::from(before) {
+            return None;
+        }
+        let streak = self.failures.load(Ordering::Relaxed).min(5);
         let time = (FIRST * 2u32.pow(streak)).min(LONGEST);
-        let until = clock::now().saturating_duration_since(self.born) + time;
-        self.until_ms.fetch_max(until.as_millis() as u64, Ordering::Relaxed);
-        time
+        let until = (now + time).as_millis() as u64;
+        // Whoever loses this race failed in the same incident.
+        self.until_ms.compare_exchange(before, until, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        Some(time)
     }
 
     /// The engine answered: the streak is over and the endpoint is as good as any.
@@ -57,14 +65,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ejection_grows_from_one_to_thirty_seconds_and_success_ends_it() {
         let ejection = Ejection::default();
-        let times: Vec<u64> = (0..7).map(|_| ejection.fail().as_secs()).collect();
-        assert_eq!(times, [1, 2, 4, 8, 16, 30, 30]);
-        assert!(ejection.is_ejected());
-        tokio::time::advance(Duration::from_secs(31)).await;
+        for expected in [1, 2, 4, 8, 16, 30, 30] {
+            let time = ejection.fail().unwrap();
+            assert_eq!(time.as_secs(), expected);
+            assert_eq!(ejection.fail(), None, "the same incident");
+            tokio::time::advance(time.saturating_sub(Duration::from_millis(1))).await;
+            assert!(ejection.is_ejected());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
         assert!(!ejection.is_ejected());
         ejection.fail();
         ejection.succeed();
         assert!(!ejection.is_ejected());
-        assert_eq!(ejection.fail().as_secs(), 1);
+        assert_eq!(ejection.fail(), Some(FIRST));
     }
 }

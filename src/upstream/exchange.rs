@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Method;
 use tokio::io::AsyncWrite;
-use tokio::time::{Sleep, sleep_until};
 
 use super::conn::Conn;
 use super::error::{Fault, LegError, Written};
@@ -56,7 +55,7 @@ pub async fn exchange(
     limits: Limits,
     idle: Option<Duration>,
 ) -> Result<Answer, LegError> {
-    let now = clock::now();
+    let now = clock::recent();
     let mut exchange = Exchange {
         conn,
         method: &out.method,
@@ -70,7 +69,6 @@ pub async fn exchange(
         answered: false,
         limits,
         idle,
-        timer: None,
     };
     exchange.skip_empty();
     exchange.await
@@ -91,8 +89,6 @@ struct Exchange<'a> {
     answered: bool,
     limits: Limits,
     idle: Option<Duration>,
-    /// Made only once something has to be waited for.
-    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Future for Exchange<'_> {
@@ -136,7 +132,7 @@ impl Exchange<'_> {
     }
 
     fn advance(&mut self, mut n: usize) {
-        self.progress = clock::now();
+        self.progress = clock::recent();
         self.first_write.get_or_insert(self.progress);
         while n > 0 {
             let left = self.segments[self.at].len() - self.offset;
@@ -192,25 +188,8 @@ impl Exchange<'_> {
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, LegError>> {
-        loop {
-            let Some((deadline, fault)) = self.deadline() else { return Poll::Pending };
-            if self.timer.is_none() {
-                self.timer = Some(Box::pin(sleep_until(deadline)));
-            }
-            let Some(timer) = self.timer.as_mut() else { return Poll::Pending };
-            // An armed timer may fire early for a deadline that has moved on; it never fires late for one that came
-            // closer, because the write-stall limit only gives way to the longer first-byte one or is reset.
-            if timer.deadline() > deadline {
-                timer.as_mut().reset(deadline);
-            }
-            if timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            if clock::now() >= deadline {
-                return Poll::Ready(Err(self.error(fault)));
-            }
-            timer.as_mut().reset(deadline);
-        }
+        let Some((deadline, fault)) = self.deadline() else { return Poll::Pending };
+        self.conn.poll_until(cx, deadline).map(|()| Err(self.error(fault)))
     }
 
     /// What is awaited now, until when, and what it is called when it does not come.
@@ -235,7 +214,7 @@ impl Exchange<'_> {
         };
         let reused = self.idle.map(|idle| {
             let since =
-                self.first_write.map_or(Duration::ZERO, |t| clock::now().saturating_duration_since(t));
+                self.first_write.map_or(Duration::ZERO, |t| clock::recent().saturating_duration_since(t));
             (idle, since)
         });
         LegError { fault, written, answered: self.answered, reused }

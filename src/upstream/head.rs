@@ -7,7 +7,9 @@ use std::mem::MaybeUninit;
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING, VARY,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use memchr::memmem::Finder;
 
@@ -59,14 +61,14 @@ pub fn parse(buf: &mut BytesMut, method: &Method) -> Result<Option<Head>, &'stat
         parsed.code.filter(|code| (100..600).contains(code)).and_then(|c| StatusCode::from_u16(c).ok());
     let status = status.ok_or("status code out of range")?;
     let http11 = parsed.version == Some(1);
-    let headers = collect(&raw, parsed.headers)?;
-    let (framing, announced) = framing(status, http11, method, &headers)?;
+    let (headers, seen) = collect(&raw, parsed.headers)?;
+    let (framing, announced) = framing(status, http11, method, &seen)?;
     // RFC 9110 §8.6, RFC 9112 §6.1: these never announce a body. A server that does may also send it, where nobody reads it.
     if announced && status.is_informational() {
         return Err("interim answer with a body");
     }
     let odd = announced && status == StatusCode::NO_CONTENT;
-    let keep_alive = keep_alive(http11, &headers) && framing != BodyFraming::Close && !odd;
+    let keep_alive = seen.keep_alive(http11) && framing != BodyFraming::Close && !odd;
     Ok(Some(Head { status, headers, framing, keep_alive }))
 }
 
@@ -109,14 +111,61 @@ fn lines_end_in_crlf(head: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', head).all(|at| at > 0 && head[at - 1] == b'\r')
 }
 
-fn collect(raw: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, &'static str> {
+/// What the fields say about the message itself, from the one pass over them.
+#[derive(Default)]
+struct Seen<'a> {
+    length: Option<&'a [u8]>,
+    lengths: usize,
+    encoding: Option<&'a [u8]>,
+    encodings: usize,
+    /// `Connection` options.
+    close: bool,
+    keep_alive: bool,
+}
+
+impl<'a> Seen<'a> {
+    fn note(&mut self, name: &HeaderName, value: &'a [u8]) {
+        if *name == CONTENT_LENGTH {
+            (self.length, self.lengths) = (Some(value), self.lengths + 1);
+        } else if *name == TRANSFER_ENCODING {
+            (self.encoding, self.encodings) = (Some(value), self.encodings + 1);
+        } else if *name == CONNECTION {
+            for option in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+                self.close |= option.eq_ignore_ascii_case(b"close");
+                self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            }
+        }
+    }
+
+    fn keep_alive(&self, http11: bool) -> bool {
+        !self.close && (http11 || self.keep_alive)
+    }
+}
+
+fn collect<'a>(raw: &Bytes, fields: &[httparse::Header<'a>]) -> Result<(HeaderMap, Seen<'a>), &'static str> {
     let mut headers = HeaderMap::with_capacity(fields.len() + 2);
+    let mut seen = Seen::default();
     for field in fields {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "header name")?;
+        let name = name(field.name.as_bytes()).ok_or("header name")?;
+        seen.note(&name, field.value);
         let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value)).map_err(|_| "header value")?;
         headers.try_append(name, value).map_err(|_| "too many header fields")?;
     }
-    Ok(headers)
+    Ok((headers, seen))
+}
+
+/// The names that every answer of a Python engine has, as it spells them, without the general look-up.
+fn name(bytes: &[u8]) -> Option<HeaderName> {
+    Some(match bytes {
+        b"date" => DATE,
+        b"server" => SERVER,
+        b"content-type" => CONTENT_TYPE,
+        b"content-length" => CONTENT_LENGTH,
+        b"transfer-encoding" | b"Transfer-Encoding" => TRANSFER_ENCODING,
+        b"cache-control" => CACHE_CONTROL,
+        b"vary" => VARY,
+        _ => return HeaderName::from_bytes(bytes).ok(),
+    })
 }
 
 /// RFC 9112 §6.3, without the parts that ask a recipient to guess. Also: whether the fields announce a body.
@@ -124,14 +173,12 @@ fn framing(
     status: StatusCode,
     http11: bool,
     method: &Method,
-    headers: &HeaderMap,
+    seen: &Seen<'_>,
 ) -> Result<(BodyFraming, bool), &'static str> {
-    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
-    let encoding = encodings.next();
-    if encodings.next().is_some() {
+    if seen.encodings > 1 {
         return Err("more than one transfer-encoding");
     }
-    let length = content_length(headers)?;
+    let (encoding, length) = (seen.encoding, content_length(seen)?);
     if encoding.is_some() && length.is_some() {
         return Err("both content-length and transfer-encoding");
     }
@@ -139,7 +186,7 @@ fn framing(
         if !http11 {
             return Err("transfer-encoding in HTTP/1.0");
         }
-        if !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        if !encoding.eq_ignore_ascii_case(b"chunked") {
             return Err("transfer-encoding other than chunked");
         }
     }
@@ -156,29 +203,15 @@ fn framing(
     Ok((framing, encoding.is_some() || length.is_some_and(|n| n > 0)))
 }
 
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
-    let mut values = headers.get_all(CONTENT_LENGTH).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
+fn content_length(seen: &Seen<'_>) -> Result<Option<u64>, &'static str> {
+    let Some(digits) = seen.length else { return Ok(None) };
+    if seen.lengths > 1 {
         return Err("more than one content-length");
     }
-    let digits = value.as_bytes();
     if digits.is_empty() || digits.len() > 19 || !digits.iter().all(u8::is_ascii_digit) {
         return Err("content-length is not a number");
     }
     Ok(Some(digits.iter().fold(0u64, |n, d| n * 10 + u64::from(d - b'0'))))
-}
-
-fn keep_alive(http11: bool, headers: &HeaderMap) -> bool {
-    let has = |token: &str| {
-        headers.get_all(CONNECTION).iter().any(|value| {
-            value
-                .as_bytes()
-                .split(|b| *b == b',')
-                .any(|t| t.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
-        })
-    };
-    if http11 { !has("close") } else { has("keep-alive") && !has("close") }
 }
 
 #[cfg(test)]

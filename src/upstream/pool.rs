@@ -2,7 +2,8 @@
 //!
 //! One lock-free slot per traffic thread in front of a shared overflow. A connection normally comes back to the thread
 //! it left, where its readiness is delivered; only when that slot is full or empty does it cross threads, which costs
-//! two system calls to move it to the other runtime. Purely per-thread pools would stop reusing connections at low
+//! two system calls to move it to the other runtime. The connection used last is taken first, so that few stay warm
+//! and the others age out. Purely per-thread pools would stop reusing connections at low
 //! rates, because engines close theirs after 5 s (uvicorn's keep-alive).
 //!
 //! The pool belongs to its endpoint and closes with it.
@@ -19,9 +20,44 @@ use crate::types::clock;
 const SLOT: usize = 32;
 /// Connections that may wait for any thread.
 const OVERFLOW: usize = 256;
-/// Below this idle time the runtime's last readiness is trusted instead of asking the kernel: the keep-alive race
-/// needs the engine to have closed meanwhile.
-const TRUST: Duration = Duration::from_millis(1);
+/// Below this idle time the runtime's last readiness is trusted instead of asking the kernel. It is never older than one
+/// round of the thread's scheduler, and engines do not close a connection they answered on so recently; above it the
+/// question costs at most ten system calls a second and connection.
+const TRUST: Duration = Duration::from_millis(100);
+
+/// One traffic thread's own connections.
+#[derive(Debug)]
+struct Slot {
+    /// The one put back last.
+    hot: ArrayQueue<Conn>,
+    rest: ArrayQueue<Conn>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self { hot: ArrayQueue::new(1), rest: ArrayQueue::new(SLOT - 1) }
+    }
+
+    fn pop(&self) -> Option<Conn> {
+        self.hot.pop().or_else(|| self.rest.pop())
+    }
+
+    /// Gives back the one there is no room for.
+    fn push(&self, conn: Conn) -> Result<(), Conn> {
+        match self.hot.force_push(conn) {
+            Some(older) => self.rest.push(older),
+            None => Ok(()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.hot.len() + self.rest.len()
+    }
+
+    fn queues(&self) -> [&ArrayQueue<Conn>; 2] {
+        [&self.hot, &self.rest]
+    }
+}
 
 /// A connection taken from the pool, and for how long it had waited there.
 #[derive(Debug)]
@@ -32,7 +68,7 @@ pub struct Reused {
 
 #[derive(Debug)]
 pub struct Pool {
-    slots: Box<[ArrayQueue<Conn>]>,
+    slots: Box<[Slot]>,
     overflow: ArrayQueue<Conn>,
     idle: Duration,
     closed: AtomicBool,
@@ -41,14 +77,14 @@ pub struct Pool {
 impl Pool {
     /// A pool for `threads` traffic threads whose connections wait at most `idle`.
     pub fn new(threads: usize, idle: Duration) -> Self {
-        let slots = (0..threads.max(1)).map(|_| ArrayQueue::new(SLOT)).collect();
+        let slots = (0..threads.max(1)).map(|_| Slot::new()).collect();
         Self { slots, overflow: ArrayQueue::new(OVERFLOW), idle, closed: AtomicBool::new(false) }
     }
 
     /// A connection on which a request can be sent now, driven by the runtime of `thread` (the calling one).
     pub fn take(&self, thread: usize) -> Option<Reused> {
         let own = self.slots.get(thread);
-        while let Some(conn) = own.and_then(ArrayQueue::pop).or_else(|| self.foreign(thread)) {
+        while let Some(conn) = own.and_then(Slot::pop).or_else(|| self.foreign(thread)) {
             if let Some(reused) = self.revive(conn, thread) {
                 return Some(reused);
             }
@@ -63,7 +99,7 @@ impl Pool {
     }
 
     fn revive(&self, mut conn: Conn, thread: usize) -> Option<Reused> {
-        let idle = clock::now().saturating_duration_since(conn.idle_since?);
+        let idle = clock::recent().saturating_duration_since(conn.idle_since?);
         if idle >= self.idle {
             return None;
         }
@@ -72,8 +108,7 @@ impl Pool {
             return None;
         }
         if moved {
-            conn.io = conn.io.rehome().ok()?;
-            conn.home = thread;
+            conn = conn.rehome(thread).ok()?;
         }
         Some(Reused { conn, idle })
     }
@@ -95,7 +130,7 @@ impl Pool {
 
     /// Closes what has waited too long. Called about once a second by each thread for its own slot.
     pub fn sweep(&self, thread: usize) {
-        for queue in self.slots.get(thread).into_iter().chain([&self.overflow]) {
+        for queue in self.slots.get(thread).into_iter().flat_map(Slot::queues).chain([&self.overflow]) {
             for _ in 0..queue.len() {
                 let Some(mut conn) = queue.pop() else { break };
                 let fresh =
@@ -122,7 +157,7 @@ impl Pool {
     }
 
     pub fn len(&self) -> usize {
-        self.overflow.len() + self.slots.iter().map(ArrayQueue::len).sum::<usize>()
+        self.overflow.len() + self.slots.iter().map(Slot::len).sum::<usize>()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -142,9 +177,13 @@ impl Pool {
     }
 
     fn drain(&self) {
-        for queue in self.slots.iter().chain([&self.overflow]) {
+        for queue in self.queues() {
             while queue.pop().is_some() {}
         }
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &ArrayQueue<Conn>> {
+        self.slots.iter().flat_map(Slot::queues).chain([&self.overflow])
     }
 }
 

@@ -65,6 +65,20 @@ impl Io {
     }
 }
 
+/// Gathering writes of at most this many bytes are copied together first.
+const COALESCE: usize = 1024;
+
+/// All of `bufs` in `space`, if they fit and there are at least two.
+#[inline]
+fn coalesced<'a>(bufs: &[io::IoSlice<'_>], space: &'a mut [u8; COALESCE]) -> Option<&'a [u8]> {
+    let mut len = 0;
+    for buf in bufs {
+        space.get_mut(len..len + buf.len())?.copy_from_slice(buf);
+        len += buf.len();
+    }
+    (bufs.len() > 1).then_some(&space[..len])
+}
+
 impl AsyncRead for Io {
     #[inline]
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -91,7 +105,11 @@ impl AsyncWrite for Io {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            // A plain send of a small copy is cheaper than a gathering write: no vector to bring into the kernel.
+            Self::Tcp(stream) => match coalesced(bufs, &mut [0; COALESCE]) {
+                Some(small) => Pin::new(stream).poll_write(cx, small),
+                None => Pin::new(stream).poll_write_vectored(cx, bufs),
+            },
             Self::Boxed(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }

@@ -24,10 +24,12 @@ cargo build --quiet --locked --release --target "$host" "$@"
 
 for target in $targets; do
   mkdir -p "target/corpus/$target" artifacts
+  dict=
+  if [ -f "$target.dict" ]; then dict="-dict=$target.dict"; fi
   # The limits make slow and greedy inputs failures too. What it prints is shown when it fails.
   log="target/$target.log"
   "./target/$host/release/$target" "target/corpus/$target" "corpus/$target" \
-    -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=4096 -print_final_stats=1 \
+    -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=4096 -print_final_stats=1 $dict \
     -artifact_prefix="artifacts/$target-" >"$log" 2>&1 || { tail -n 60 "$log"; exit 1; }
   echo "$target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in ${seconds} s, none fails"
 done

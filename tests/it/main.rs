@@ -1,9 +1,25 @@
 //! Integration tests: whole conversations over real sockets. See `tests/README.md` for what belongs here.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::unchecked_time_subtraction,
+    unreachable_pub,
+    reason = "a test binary: a panic is how its helpers report"
+)]
+
+mod admin;
 mod architecture;
 mod budgets;
 mod config;
-mod openai_sdk;
+mod docs;
+mod edges;
+mod keys;
 mod no_body;
+mod observability;
+mod openai_sdk;
+mod policies;
+mod process;
 mod relay;
+mod replay;
 mod upstream;

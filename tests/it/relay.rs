@@ -21,10 +21,10 @@ async fn a_chat_and_a_stream_pass_whole_over_h1() {
     let engine = Engine::start_tcp(Script::new(chat)).await;
     let router = TestRouter::start(config_for(&[&engine])).await;
     let mut client = router.client().await;
-    let answer = client.request(&post_chat(&chat_body("m", false))).await.unwrap();
+    let answer = client.request(&post_chat(chat_body("m", false))).await.unwrap();
     assert_eq!(answer.status(), 200);
     assert!(answer.text().contains("秋水 🌍"));
-    let stream = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    let stream = client.request(&post_chat(chat_body("m", true))).await.unwrap();
     assert!(stream.is_complete());
     assert_eq!(stream.events().last().unwrap().data, "[DONE]");
     client.close();
@@ -41,7 +41,7 @@ async fn the_same_runs_in_memory_on_a_paused_clock() {
     let engine = Engine::in_memory(&net, "e1", Script::new(chat));
     let router = TestRouter::in_memory(config(&["e1:80".to_owned()]), &net);
     let mut client = router.memory_client().await;
-    let stream = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    let stream = client.request(&post_chat(chat_body("m", true))).await.unwrap();
     assert!(stream.is_complete());
     client.close();
     router.assert_invariants(&[&engine]).await;

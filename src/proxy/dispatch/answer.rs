@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use crate::proxy::relay::Leg;
+use crate::types::clock::{self, Instant};
 use crate::upstream::{BodyFraming, Conn, Decoder, Fault, Frame, Head, LegError, Written};
 
 /// Largest error body that is read whole; a larger one is streamed.
@@ -29,19 +30,29 @@ pub(super) enum Gathered {
     Failed(LegError),
 }
 
-/// Reads an error body to its end, waiting at most `idle` for each part.
-pub(super) async fn gather(conn: &mut Conn, head: &Head, idle: Option<Duration>) -> Gathered {
+/// Reads an error body to its end, waiting at most `idle` for each part, and until `deadline` for all of it.
+pub(super) async fn gather(
+    conn: &mut Conn,
+    head: &Head,
+    idle: Option<Duration>,
+    deadline: Option<Instant>,
+) -> Gathered {
     let mut decoder = Decoder::new(head.framing);
     if matches!(head.framing, BodyFraming::Length(n) if n > MAX_ERROR_BODY as u64) {
         return Gathered::TooLarge(Bytes::new(), decoder);
     }
     let mut body = BytesMut::new();
     while body.len() <= MAX_ERROR_BODY {
-        match next(conn, &mut decoder, idle).await {
+        match next(conn, &mut decoder, idle, deadline).await {
             Ok(Some(data)) => body.extend_from_slice(&data),
             Ok(None) => return Gathered::Whole(body.freeze()),
             Err(fault) => {
-                return Gathered::Failed(LegError { fault, written: Written::All, answered: true, reused: None });
+                return Gathered::Failed(LegError {
+                    fault,
+                    written: Written::All,
+                    answered: true,
+                    reused: None,
+                });
             }
         }
     }
@@ -49,15 +60,24 @@ pub(super) async fn gather(conn: &mut Conn, head: &Head, idle: Option<Duration>)
 }
 
 /// The next payload, or `None` at the end.
-async fn next(conn: &mut Conn, decoder: &mut Decoder, idle: Option<Duration>) -> Result<Option<Bytes>, Fault> {
+async fn next(
+    conn: &mut Conn,
+    decoder: &mut Decoder,
+    idle: Option<Duration>,
+    deadline: Option<Instant>,
+) -> Result<Option<Bytes>, Fault> {
     loop {
         match decoder.step(conn.buffer()).map_err(Fault::Malformed)? {
             Frame::Data(data) => return Ok(Some(data)),
             Frame::End => return Ok(None),
             Frame::NeedMore => {}
         }
-        let read = match idle {
-            Some(limit) => timeout(limit, conn.fill()).await.map_err(|_| Fault::IdleTimeout)?,
+        let until = idle.map(|limit| clock::now() + limit).into_iter().chain(deadline).min();
+        let read = match until {
+            Some(at) if deadline == Some(at) => {
+                timeout_at(at, conn.fill()).await.map_err(|_| Fault::TotalTimeout)?
+            }
+            Some(at) => timeout_at(at, conn.fill()).await.map_err(|_| Fault::IdleTimeout)?,
             None => conn.fill().await,
         };
         match read {

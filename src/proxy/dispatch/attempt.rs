@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use crate::config::Timeouts;
 use crate::proxy::context::Worker;
 use crate::proxy::relay::Leg;
 use crate::registry::Endpoint;
+use crate::types::clock::{self, Instant};
 use crate::upstream::{self, Conn, Fault, LegError, Limits, Outbound};
-use crate::types::clock::Instant;
 
 /// How an attempt went.
 #[derive(Debug)]
@@ -22,15 +22,16 @@ pub(super) enum Attempt {
     Withdrawn,
 }
 
-/// Sends `out` on the leg's engine.
+/// Sends `out` on the leg's engine; `fresh`: on a new connection, whatever waits in the pool.
 pub(super) async fn attempt(
     worker: &Worker,
     leg: &Leg,
     out: &Outbound,
     timeouts: &Timeouts,
     deadline: Option<Instant>,
+    fresh: bool,
 ) -> Attempt {
-    let (mut conn, idle) = match connect(worker, leg.endpoint(), timeouts.connect).await {
+    let (mut conn, idle) = match connect(worker, leg.endpoint(), timeouts.connect, deadline, fresh).await {
         Ok(found) => found,
         Err(fault) => return Attempt::Failed(LegError::before_write(fault)),
     };
@@ -50,15 +51,19 @@ async fn connect(
     worker: &Worker,
     endpoint: &Arc<Endpoint>,
     limit: Option<Duration>,
+    deadline: Option<Instant>,
+    fresh: bool,
 ) -> Result<(Conn, Option<Duration>), Fault> {
-    if let Some(reused) = endpoint.pool.take(worker.index) {
+    if !fresh && let Some(reused) = endpoint.pool.take(worker.index) {
         endpoint.metrics.reused();
         return Ok((reused.conn, Some(reused.idle)));
     }
     endpoint.metrics.dialed();
     let dial = worker.shared.dial.dial(&endpoint.host, endpoint.port);
-    let io = match limit {
-        Some(limit) => timeout(limit, dial).await.map_err(|_| Fault::ConnectTimeout)?,
+    let until = limit.map(|limit| clock::now() + limit).into_iter().chain(deadline).min();
+    let io = match until {
+        Some(at) if deadline == Some(at) => timeout_at(at, dial).await.map_err(|_| Fault::TotalTimeout)?,
+        Some(at) => timeout_at(at, dial).await.map_err(|_| Fault::ConnectTimeout)?,
         None => dial.await,
     };
     match io {

@@ -20,7 +20,7 @@ pub(super) enum Reason {
     ServerError,
 }
 
-/// Every [`Reason`] as a metric label.
+/// Why an attempt may be followed by another, as metric labels.
 pub const REASONS: &[&str] = &["connect", "incomplete", "reuse_race", "busy", "server_error"];
 
 impl Reason {
@@ -103,7 +103,11 @@ mod tests {
             (Fault::TotalTimeout, Nothing, false, None),
         ];
         for (fault, written, answered, expected) in table {
-            assert_eq!(after_error(&error(fault, written, answered)), expected, "{fault:?} {written:?} {answered}");
+            assert_eq!(
+                after_error(&error(fault, written, answered)),
+                expected,
+                "{fault:?} {written:?} {answered}"
+            );
         }
     }
 

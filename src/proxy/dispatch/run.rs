@@ -37,6 +37,8 @@ struct Spent {
     excluded: Excluded,
     retries: u32,
     busy: bool,
+    /// A waiting connection turned out to be closed: from now on only new ones.
+    raced: bool,
     /// What the client gets when nothing better comes.
     last: Option<Result<Answer, Failure>>,
 }
@@ -45,7 +47,8 @@ struct Spent {
 pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> {
     let worker = Arc::clone(&ticket.worker);
     let shared = &worker.shared;
-    let mut spent = Spent { excluded: Excluded::default(), retries: 0, busy: false, last: None };
+    let mut spent =
+        Spent { excluded: Excluded::default(), retries: 0, busy: false, raced: false, last: None };
     if let Some(service) = current(shared, job.service) {
         service.budget.request();
     }
@@ -59,48 +62,62 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
         let mut leg = Leg::new(hold, Arc::clone(&shared.services[job.service]));
         ticket.attempt(&leg);
         let out = outbound(ticket, job, &service, leg.endpoint());
-        match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline).await {
+        match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline, spent.raced).await {
             Attempt::Withdrawn => spent.excluded.add(leg.endpoint()),
             Attempt::Failed(error) => {
                 leg.fail(&error);
                 let reason = retry::after_error(&error);
-                if reason != Some(Reason::ReuseRace) {
+                if reason == Some(Reason::ReuseRace) {
+                    spent.raced = true;
+                } else {
                     spent.excluded.add(leg.endpoint());
                 }
                 drop(leg);
-                spent.last = Some(Err(Failure::Upstream(error)));
+                // An endpoint that cannot have run the request says nothing about it; an engine that answered did.
+                if reason.is_none() || !matches!(spent.last, Some(Ok(_))) {
+                    spent.last = Some(Err(Failure::Upstream(error)));
+                }
                 if !reason.is_some_and(|reason| spent.again(shared, &service, reason)) {
-                    return Err(Failure::Upstream(error));
+                    return spent.last.unwrap_or(Err(Failure::Upstream(error)));
                 }
             }
             Attempt::Answered(conn, answer) => {
-                leg.answered(clock::now());
-                match judge(shared, conn, answer, leg, &service, &mut spent).await {
-                    Some(result) => return result,
-                    None => {}
+                leg.answered(clock::recent());
+                if answer.head.status.as_u16() < 400 {
+                    return Ok(stream(conn, answer, leg));
+                }
+                // Boxed: errors are rare, and every request's future would have room for this.
+                let judged = Box::pin(judge(shared, conn, answer, leg, &service, job.deadline, &mut spent));
+                if let Some(result) = judged.await {
+                    return result;
                 }
             }
         }
     }
 }
 
-/// Decides on an answer. `None`: it was given up for another attempt.
+/// An answer to be relayed as it comes.
+fn stream(conn: Conn, answer: upstream::Answer, leg: Leg) -> Answer {
+    let upstream::Answer { head, sent_all } = answer;
+    let decoder = Decoder::new(head.framing);
+    let reusable = sent_all && head.keep_alive;
+    Answer::Stream { conn, head, prefix: Bytes::new(), decoder, reusable, leg }
+}
+
+/// Decides on an error answer. `None`: it was given up for another attempt.
 async fn judge(
     shared: &Shared,
     mut conn: Conn,
     answer: upstream::Answer,
     mut leg: Leg,
     service: &Service,
+    deadline: Option<Instant>,
     spent: &mut Spent,
 ) -> Option<Result<Answer, Failure>> {
     let upstream::Answer { head, sent_all } = answer;
     let reusable = sent_all && head.keep_alive;
     let status = head.status;
-    if status.as_u16() < 400 {
-        let decoder = Decoder::new(head.framing);
-        return Some(Ok(Answer::Stream { conn, head, prefix: Bytes::new(), decoder, reusable, leg }));
-    }
-    let body = match gather(&mut conn, &head, shared.timeouts.idle).await {
+    let body = match gather(&mut conn, &head, shared.timeouts.idle, deadline).await {
         Gathered::Whole(body) => body,
         Gathered::TooLarge(prefix, decoder) => {
             return Some(Ok(Answer::Stream { conn, head, prefix, decoder, reusable, leg }));
@@ -159,13 +176,14 @@ fn outbound(ticket: &Ticket, job: &Job<'_>, service: &Service, endpoint: &Endpoi
         (None, true) => Credentials::Pass,
         (None, false) => Credentials::Strip,
     };
+    let id = EngineId::new(&ticket.id);
     let forward = Forward {
         authority: &endpoint.authority,
         peer: ticket.down().peer_text(),
         tls: false,
         credentials,
         cookies: service.config.upstream.cookies,
-        request_id: &engine_id(&ticket.id),
+        request_id: id.as_bytes(),
     };
     let mut head = BytesMut::new();
     write_head(&mut head, job.parts, &forward, job.body.map(|b| b.len() as u64));
@@ -179,15 +197,31 @@ fn outbound(ticket: &Ticket, job: &Job<'_>, service: &Service, endpoint: &Endpoi
 
 /// The id an engine sees: a fixed-length nonce first, new for every attempt, so that no id is another's prefix or
 /// repeats while the client's own id is still recognisable in the engine's log (pd.md).
-fn engine_id(id: &RequestId) -> RequestId {
-    const CLIENT: usize = 64;
-    let mut text = [b'-'; 16 + 1 + CLIENT];
-    let mut nonce = fastrand::u64(..);
-    for digit in &mut text[..16] {
-        *digit = b"0123456789abcdef"[(nonce & 15) as usize];
-        nonce >>= 4;
+struct EngineId {
+    text: [u8; NONCE + 1 + CLIENT_ID],
+    len: usize,
+}
+
+/// Hexadecimal digits of the nonce.
+const NONCE: usize = 16;
+/// Most bytes of the client's own id.
+const CLIENT_ID: usize = 64;
+
+impl EngineId {
+    fn new(id: &RequestId) -> Self {
+        let mut text = [b'-'; NONCE + 1 + CLIENT_ID];
+        let mut nonce = fastrand::u64(..);
+        for digit in &mut text[..NONCE] {
+            *digit = b"0123456789abcdef"[(nonce & 15) as usize];
+            nonce >>= 4;
+        }
+        let client = id.as_bytes();
+        let client = &client[..client.len().min(CLIENT_ID)];
+        text[NONCE + 1..][..client.len()].copy_from_slice(client);
+        Self { text, len: NONCE + 1 + client.len() }
     }
-    let client = &id.as_bytes()[..id.as_bytes().len().min(CLIENT)];
-    text[17..17 + client.len()].copy_from_slice(client);
-    RequestId::accept(&text[..17 + client.len()]).unwrap_or_else(RequestId::mint)
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! hyper gives no hook between "connected" and "request head complete", none for a stalled write, and one timer for
 //! both an idle connection and a slow head. So the stream under it notes what happens here (relaxed atomics, one
-//! thread) and [`Supervised`](super::Supervised) judges, with a timer that costs nothing until it fires.
+//! thread) and `Supervised` judges, with a timer that costs nothing until it fires.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,6 +50,7 @@ pub struct Downstream {
     born: Instant,
     /// Requests being served on it.
     open: AtomicU32,
+    served: AtomicBool,
     /// Since when no request is being served.
     quiet_since: AtomicU64,
     /// Since when bytes of an incomplete request head are there.
@@ -59,6 +60,14 @@ pub struct Downstream {
     /// Grows each time everything written so far was handed to the kernel.
     flushed: AtomicU64,
     stalled: AtomicBool,
+    /// A request was taken whose answer has not left in full.
+    owed: AtomicBool,
+    /// The last request was refused: the client may not have stopped sending it.
+    refused: AtomicBool,
+    /// HTTP/1.1: a request was read whole and its answer is not over.
+    awaits_engine: AtomicBool,
+    /// The client's end was seen meanwhile.
+    left: AtomicBool,
     /// On HTTP/2 bytes between requests are frames of the connection, not a head.
     h2: AtomicBool,
 }
@@ -71,12 +80,17 @@ impl Downstream {
             phases,
             born: clock::now(),
             open: AtomicU32::new(0),
+            served: AtomicBool::new(false),
             quiet_since: AtomicU64::new(0),
             // A client that connects and sends nothing is a slow head from the start.
             head_since: AtomicU64::new(1),
             blocked_since: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
+            owed: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            awaits_engine: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             h2: AtomicBool::new(false),
         })
     }
@@ -86,7 +100,7 @@ impl Downstream {
     }
 
     fn now(&self) -> u64 {
-        (clock::now().saturating_duration_since(self.born).as_micros() as u64).max(1)
+        (clock::recent().saturating_duration_since(self.born).as_micros() as u64).max(1)
     }
 
     /// Bytes arrived from the client.
@@ -111,15 +125,41 @@ impl Downstream {
     #[inline]
     pub fn request_started(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
+        self.served.store(true, Ordering::Relaxed);
         self.head_since.store(0, Ordering::Relaxed);
+        self.owed.store(true, Ordering::Relaxed);
+        self.refused.store(false, Ordering::Relaxed);
     }
 
     /// A response ended, however.
     #[inline]
     pub fn request_ended(&self) {
+        self.awaits_engine.store(false, Ordering::Relaxed);
         if self.open.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.quiet_since.store(self.now(), Ordering::Relaxed);
         }
+    }
+
+    /// The open request was read whole: from now on the client has nothing to say but that it leaves.
+    pub fn request_read(&self) {
+        if !self.h2.load(Ordering::Relaxed) {
+            self.awaits_engine.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Between [`request_read`](Self::request_read) and the end of that request, on HTTP/1.1.
+    #[inline]
+    pub fn awaits_engine(&self) -> bool {
+        self.awaits_engine.load(Ordering::Relaxed)
+    }
+
+    pub fn mark_left(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    /// The client closed or reset its connection where hyper was not looking.
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -136,9 +176,30 @@ impl Downstream {
         }
     }
 
+    /// Everything written so far left. hyper buffers the end of an answer before it lets go of its body, so with no
+    /// request open that includes whole answers.
     #[inline]
     pub fn flushed(&self) {
         self.flushed.fetch_add(1, Ordering::Relaxed);
+        if self.is_idle() {
+            self.owed.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether bytes of an answer to a request may still be written. On HTTP/1.1 whatever is written otherwise is not
+    /// ours.
+    #[inline]
+    pub fn owes_answer(&self) -> bool {
+        self.owed.load(Ordering::Relaxed)
+    }
+
+    /// The request being answered was refused, perhaps before its client had sent all of it.
+    pub fn mark_refused(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    pub fn was_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Compared before and after, tells that everything written before has left.
@@ -148,6 +209,21 @@ impl Downstream {
 
     pub fn is_idle(&self) -> bool {
         self.open.load(Ordering::Relaxed) == 0
+    }
+
+    /// It has had a request, ended or not.
+    pub fn has_served(&self) -> bool {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a request head are here, and it is not complete (HTTP/1.1).
+    pub fn is_reading_head(&self) -> bool {
+        self.is_idle() && self.head_since.load(Ordering::Relaxed) != 0
+    }
+
+    /// No write waits for room.
+    pub fn is_flushed(&self) -> bool {
+        self.blocked_since.load(Ordering::Relaxed) == 0
     }
 
     pub fn mark_stalled(&self) {

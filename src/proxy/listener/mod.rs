@@ -7,13 +7,16 @@
 mod accept;
 mod conn;
 mod downstream;
+mod leave;
+mod linger;
 mod sniff;
 mod stream;
 mod supervised;
+mod unparsed;
 mod worker;
 
 pub use accept::{Accept, AcceptFuture, Accepted, accept_loop};
 pub use downstream::{Downstream, Expired, OpenRequest, Protocol};
-pub use supervised::StreamProgress;
 pub(crate) use supervised::STREAM;
+pub use supervised::StreamProgress;
 pub use worker::{Lane, Load, lane, run_worker};

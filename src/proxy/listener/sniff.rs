@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio_util::io::read_buf;
 
 use super::downstream::Protocol;
@@ -11,7 +11,7 @@ use crate::upstream::Io;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Reads until the protocol is certain. `Ok(None)`: the client left before that.
-pub(super) async fn sniff(io: &mut Io) -> io::Result<Option<(Protocol, Bytes)>> {
+pub(super) async fn sniff(io: &mut Io) -> io::Result<Option<(Protocol, BytesMut)>> {
     let mut first = BytesMut::with_capacity(4096);
     loop {
         if read_buf(io, &mut first).await? == 0 {
@@ -19,10 +19,10 @@ pub(super) async fn sniff(io: &mut Io) -> io::Result<Option<(Protocol, Bytes)>> 
         }
         let seen = first.len().min(PREFACE.len());
         if first[..seen] != PREFACE[..seen] {
-            return Ok(Some((Protocol::H1, first.freeze())));
+            return Ok(Some((Protocol::H1, first)));
         }
         if seen == PREFACE.len() {
-            return Ok(Some((Protocol::H2, first.freeze())));
+            return Ok(Some((Protocol::H2, first)));
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,13 +15,17 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::time::{Sleep, sleep_until};
 
 use super::downstream::{Downstream, Expired};
+use super::leave::{Leave, Order};
 use crate::config::Timeouts;
 use crate::drain::{Phase, Phases};
 use crate::types::clock::{self, Instant};
 
 /// A connection that can be asked to finish its open requests and take no more.
 pub(super) trait Graceful: Future + Unpin {
-    fn finish(&mut self, phase: Phase);
+    /// Whether it may be asked now without failing a request that the client may already have sent.
+    fn may_finish(down: &Downstream, phase: Phase) -> bool;
+
+    fn finish(&mut self);
 }
 
 /// Runs a connection until it ends or a limit passes.
@@ -30,13 +35,14 @@ pub(super) struct Supervised<C> {
     timeouts: Arc<Timeouts>,
     timer: Pin<Box<Sleep>>,
     phase: PhaseChange,
+    leave: Leave,
 }
 
 impl<C: Graceful> Supervised<C> {
     pub(super) fn new(conn: C, down: Arc<Downstream>, timeouts: Arc<Timeouts>) -> Self {
         let phase = PhaseChange::new(&down.phases);
         let timer = Box::pin(sleep_until(clock::now() + tick(&timeouts)));
-        Self { conn, down, timeouts, timer, phase }
+        Self { conn, down, timeouts, timer, phase, leave: Leave::Staying }
     }
 }
 
@@ -45,15 +51,22 @@ impl<C: Graceful> Future for Supervised<C> {
     type Output = Option<Expired>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        clock::refresh();
         let this = self.get_mut();
-        if let Some(now) = this.phase.poll(cx, &this.down.phases) {
-            this.conn.finish(now);
-        }
-        if Pin::new(&mut this.conn).poll(cx).is_ready() {
-            return Poll::Ready(None);
-        }
-        if this.down.is_forced() && this.down.is_idle() {
-            return Poll::Ready(None);
+        let _ = this.phase.poll(cx, &this.down.phases);
+        loop {
+            // Before the leave is looked at: a request whose bytes are here counts as open.
+            if Pin::new(&mut this.conn).poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            if this.down.has_left() {
+                return Poll::Ready(None);
+            }
+            match this.leave.poll(cx, this.phase.seen, &this.down, C::may_finish) {
+                Poll::Pending => break,
+                Poll::Ready(Order::Finish) => this.conn.finish(),
+                Poll::Ready(Order::Drop) => return Poll::Ready(None),
+            }
         }
         while this.timer.as_mut().poll(cx).is_ready() {
             let longest = clock::now() + tick(&this.timeouts);
@@ -78,7 +91,7 @@ fn tick(timeouts: &Timeouts) -> Duration {
         .into_iter()
         .flatten()
         .min()
-        .unwrap_or(Duration::from_secs(3600))
+        .unwrap_or(Duration::from_hours(1))
         .max(Duration::from_millis(1))
 }
 
@@ -114,11 +127,14 @@ impl PhaseChange {
 }
 
 /// How far one HTTP/2 stream's response has come; shared by the stream's task and its body.
-#[derive(Debug, Default)]
+///
+/// hyper takes a frame from the body first, the last one too, and waits for room in the stream's window then: until
+/// there is some it neither comes back nor ends.
+#[derive(Debug)]
 pub struct StreamProgress {
-    /// When the body last gave a frame that hyper has not come back from: microseconds of the process clock, 0 is
-    /// "it came back".
-    blocked: std::sync::atomic::AtomicU64,
+    born: Instant,
+    /// Since when hyper has had a frame and has not come back, in microseconds after `born`; 0: it came back.
+    blocked: AtomicU64,
 }
 
 tokio::task_local! {
@@ -127,16 +143,22 @@ tokio::task_local! {
 }
 
 impl StreamProgress {
-    pub(crate) fn gave_frame(&self, at_micros: u64) {
-        self.blocked.store(at_micros.max(1), std::sync::atomic::Ordering::Relaxed);
+    fn new() -> Self {
+        Self { born: clock::now(), blocked: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn gave_frame(&self) {
+        let now = clock::now().saturating_duration_since(self.born).as_micros() as u64;
+        self.blocked.store(now.max(1), Ordering::Relaxed);
     }
 
     pub(crate) fn came_back(&self) {
-        self.blocked.store(0, std::sync::atomic::Ordering::Relaxed);
+        self.blocked.store(0, Ordering::Relaxed);
     }
 
-    fn blocked_since(&self) -> u64 {
-        self.blocked.load(std::sync::atomic::Ordering::Relaxed)
+    fn blocked_since(&self) -> Option<Instant> {
+        let since = self.blocked.load(Ordering::Relaxed);
+        (since != 0).then(|| self.born + Duration::from_micros(since))
     }
 }
 
@@ -153,7 +175,7 @@ pub(super) struct StreamTask<F> {
 
 impl<F: Future> StreamTask<F> {
     pub(super) fn new(future: F, down: Arc<Downstream>, limit: Option<Duration>) -> Self {
-        let progress = Arc::new(StreamProgress::default());
+        let progress = Arc::new(StreamProgress::new());
         Self {
             inner: Box::pin(STREAM.scope(Arc::clone(&progress), future)),
             progress,
@@ -167,13 +189,8 @@ impl<F: Future> StreamTask<F> {
     /// Until when the client may go on taking nothing; `None` when the limit has passed.
     fn next_look(&self, limit: Duration) -> Option<Instant> {
         let now = clock::now();
-        match self.progress.blocked_since() {
-            0 => Some(now + limit),
-            since => {
-                let at = clock::from_micros(since) + limit;
-                (at > now).then_some(at)
-            }
-        }
+        let at = self.progress.blocked_since().unwrap_or(now) + limit;
+        (at > now).then_some(at)
     }
 }
 
@@ -181,6 +198,7 @@ impl<F: Future> Future for StreamTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        clock::refresh();
         let this = self.get_mut();
         let _ = this.phase.poll(cx, &this.down.phases);
         if this.inner.as_mut().poll(cx).is_ready() {

@@ -38,6 +38,16 @@ impl Lane {
         (self.load.streams.load(Ordering::Relaxed), self.load.connections.load(Ordering::Relaxed))
     }
 
+    /// Its thread still takes connections.
+    pub(super) fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    /// A sender would have to wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.sender.capacity() == 0
+    }
+
     pub(super) async fn send(&self, accepted: Accepted) {
         // Counted here, so that a burst of connections spreads before the threads have looked at it.
         self.load.connections.fetch_add(1, Ordering::Relaxed);
@@ -71,7 +81,8 @@ pub async fn run_worker(worker: Arc<Worker>, mut lane: mpsc::Receiver<Accepted>)
             },
             _ = ticks.tick() => {
                 count = count.wrapping_add(1);
-                worker.access.flush_if_due(clock::now());
+                clock::refresh();
+                worker.access.flush_if_due(clock::recent());
                 if count.is_multiple_of(SWEEP) {
                     sweep(&worker);
                 }

@@ -4,10 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
 use super::stream::{Aborted, Relay};
 use super::ticket::Ticket;
+use crate::proxy::listener::STREAM;
 
 /// A response body that owns its request's [`Ticket`].
 #[derive(Debug)]
@@ -23,8 +25,10 @@ enum Kind {
 }
 
 impl OutBody {
+    /// Complete bytes; none of them for a HEAD, which hyper sees to on HTTP/1.1 only.
     pub fn full(bytes: Bytes, ticket: Box<Ticket>) -> Self {
-        Self { kind: Kind::Full(Some(bytes).filter(|b| !b.is_empty()), ticket) }
+        let sent = !bytes.is_empty() && ticket.method != Method::HEAD;
+        Self { kind: Kind::Full(sent.then_some(bytes), ticket) }
     }
 
     pub fn relay(relay: Box<Relay>) -> Self {
@@ -41,10 +45,14 @@ impl Body for OutBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut self.get_mut().kind {
-            Kind::Full(bytes, ticket) => Poll::Ready(bytes.take().map(|b| {
-                ticket.bytes_out += b.len() as u64;
-                Ok(Frame::data(b))
-            })),
+            Kind::Full(bytes, ticket) => {
+                // On HTTP/2 the client may have no room for it, and then hyper keeps it.
+                let _ = STREAM.try_with(|progress| progress.gave_frame());
+                Poll::Ready(bytes.take().map(|b| {
+                    ticket.bytes_out += b.len() as u64;
+                    Ok(Frame::data(b))
+                }))
+            }
             Kind::Relay(relay) => relay.poll_frame(cx),
         }
     }

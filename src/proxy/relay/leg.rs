@@ -22,7 +22,7 @@ pub struct Leg {
 
 impl Leg {
     pub fn new(hold: Hold<Endpoint>, metrics: Arc<ServiceMetrics>) -> Self {
-        Self { hold, metrics, started: clock::now(), first_byte: None, outcome: LegOutcome::Cancelled }
+        Self { hold, metrics, started: clock::recent(), first_byte: None, outcome: LegOutcome::Cancelled }
     }
 
     pub fn endpoint(&self) -> &Arc<Endpoint> {
@@ -52,8 +52,9 @@ impl Leg {
             _ if error.is_timeout() => LegOutcome::Timeout,
             _ => LegOutcome::Error,
         };
-        if matches!(error.fault, Fault::Connect | Fault::ConnectTimeout | Fault::FirstByteTimeout) {
-            let time = self.endpoint().ejection.fail();
+        if matches!(error.fault, Fault::Connect | Fault::ConnectTimeout | Fault::FirstByteTimeout)
+            && let Some(time) = self.endpoint().ejection.fail()
+        {
             self.endpoint().metrics.ejected();
             tracing::debug!(endpoint = %self.endpoint().url, fault = %error.fault, ?time, "endpoint put last");
         }
@@ -62,7 +63,7 @@ impl Leg {
 
 impl Drop for Leg {
     fn drop(&mut self) {
-        let duration = clock::now().saturating_duration_since(self.started);
+        let duration = clock::recent().saturating_duration_since(self.started);
         self.metrics.leg(self.outcome);
         self.endpoint().metrics.leg(self.outcome, duration, self.first_byte);
     }

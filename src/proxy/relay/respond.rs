@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use super::body::OutBody;
 use super::observe::Observer;
@@ -28,6 +28,10 @@ pub fn respond(answer: Answer, mut ticket: Box<Ticket>) -> Response<OutBody> {
             let deadline = timeouts.total.map(|limit| ticket.started + limit);
             let mut headers = head.headers;
             strip_response(&mut headers);
+            if observer.is_events() {
+                // Should the engine fail, an error event must fit in: an announced length would leave no room for it.
+                headers.remove(CONTENT_LENGTH);
+            }
             finish_head(&mut ticket, head.status, &mut headers);
             let relay = Relay::new(Start {
                 conn,
@@ -47,9 +51,19 @@ pub fn respond(answer: Answer, mut ticket: Box<Ticket>) -> Response<OutBody> {
 }
 
 /// A complete error answer. One that is not JSON is wrapped, its text inside, so that every error parses (I13).
-fn whole(status: StatusCode, mut headers: HeaderMap, body: Bytes, mut ticket: Box<Ticket>) -> Response<OutBody> {
+fn whole(
+    status: StatusCode,
+    mut headers: HeaderMap,
+    body: Bytes,
+    mut ticket: Box<Ticket>,
+) -> Response<OutBody> {
     strip_response(&mut headers);
     ticket.end(outcome(status).0);
+    if ticket.method == Method::HEAD {
+        // There is no text to wrap, and the length is that of the body a GET would get.
+        finish_head(&mut ticket, status, &mut headers);
+        return build(status, headers, OutBody::full(Bytes::new(), ticket));
+    }
     let body = if is_json(&headers) || headers.contains_key(CONTENT_ENCODING) {
         body
     } else {
@@ -65,7 +79,11 @@ fn wrap(status: StatusCode, body: &[u8], request_id: &str) -> Bytes {
     let cut = &body[..body.len().min(MAX_WRAPPED)];
     let text = String::from_utf8_lossy(cut);
     let text = text.trim();
-    let message = if text.is_empty() { format!("the engine answered {status} without a body") } else { text.to_owned() };
+    let message = if text.is_empty() {
+        format!("the engine answered {status} without a body")
+    } else {
+        text.to_owned()
+    };
     error_json(status, UPSTREAM_ERROR, &message, None, request_id)
 }
 
@@ -78,7 +96,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn observer(headers: &HeaderMap) -> Observer {
-    let encoded = headers.get(CONTENT_ENCODING).is_some_and(|v| !v.as_bytes().eq_ignore_ascii_case(b"identity"));
+    let encoded =
+        headers.get(CONTENT_ENCODING).is_some_and(|v| !v.as_bytes().eq_ignore_ascii_case(b"identity"));
     Observer::new(headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes), encoded)
 }
 

@@ -34,7 +34,7 @@ use crate::upstream::{Conn, Decoder, Fault, Frame as Step, LegError, Written};
 #[error("the response was aborted")]
 pub struct Aborted;
 
-/// How long the last event of a failed stream may take to leave before the transfer is aborted.
+/// How long the last bytes of a failed stream may take to leave before the transfer is aborted.
 const FLUSH: Duration = Duration::from_millis(500);
 /// How often it is looked whether it has left.
 const FLUSH_LOOK: Duration = Duration::from_millis(5);
@@ -67,9 +67,12 @@ pub struct Relay {
     deadline: Option<Instant>,
     /// When the engine last sent something, or was last asked after the client had been slow.
     progress: Instant,
+    /// While the last bytes of a failed answer leave.
     timer: Option<Pin<Box<Sleep>>>,
     /// hyper has not come back since the last frame.
     gave_frame: bool,
+    /// The flush count when hyper was last given something, the answer's head included.
+    handed: u64,
     state: State,
     h2: Option<Arc<StreamProgress>>,
     ticket: Box<Ticket>,
@@ -88,7 +91,7 @@ struct Upstream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Streaming,
-    /// The error event was given to hyper when the flush count was this; it may leave until then.
+    /// The last frame was given to hyper when the flush count was this; it may leave until then.
     Flushing(u64, Instant),
     Aborting,
     Done,
@@ -97,22 +100,23 @@ enum State {
 impl Relay {
     pub fn new(start: Start) -> Box<Self> {
         let Start { conn, prefix, decoder, reusable, leg, observer, outcome, idle, deadline, ticket } = start;
-        let empty = decoder.is_done() && prefix.is_empty();
+        let over = decoder.is_done() && prefix.is_empty();
         let mut relay = Box::new(Self {
             up: Some(Upstream { conn, prefix, decoder, reusable, leg, outcome }),
             observer,
             gaps: GapStats::default(),
             idle,
             deadline,
-            progress: clock::now(),
+            progress: clock::recent(),
             timer: None,
             gave_frame: false,
+            handed: ticket.down().flush_count(),
             state: State::Streaming,
             h2: STREAM.try_with(Arc::clone).ok(),
             ticket,
         });
-        if empty {
-            // hyper asks a body of known length 0 for nothing: this is the only chance to end the message well.
+        if over {
+            // Nothing will be asked of a body without bytes (204, HEAD, length 0): it ends here.
             relay.finish();
         }
         relay
@@ -125,7 +129,9 @@ impl Relay {
     /// Payload bytes still to come, where known.
     pub(super) fn remaining(&self) -> Option<u64> {
         match (&self.up, self.state) {
-            (Some(up), State::Streaming) => up.decoder.remaining().map(|n| n + up.prefix.len() as u64),
+            (Some(up), State::Streaming) if !self.observer.is_events() => {
+                up.decoder.remaining().map(|n| n + up.prefix.len() as u64)
+            }
             (_, State::Done) => Some(0),
             _ => None,
         }
@@ -148,7 +154,10 @@ impl Relay {
                 self.finish();
                 Poll::Ready(None)
             }
-            Err(failure) => self.fail(&failure),
+            Err(failure) => match self.fail(&failure) {
+                Some(event) => Poll::Ready(Some(Ok(event))),
+                None => self.poll_frame(cx),
+            },
         }
     }
 
@@ -166,7 +175,7 @@ impl Relay {
                 Err(rule) => return Poll::Ready(Err(lost(Fault::Malformed(rule)))),
             }
             match up.conn.poll_fill(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => self.progress = clock::now(),
+                Poll::Ready(Ok(n)) if n > 0 => self.progress = clock::recent(),
                 Poll::Ready(Ok(_)) => {
                     up.reusable = false;
                     return Poll::Ready(up.decoder.eof().map(|()| None).map_err(|()| lost(Fault::Lost)));
@@ -187,20 +196,13 @@ impl Relay {
         loop {
             let idle = self.idle.map(|limit| (self.progress + limit, Fault::IdleTimeout));
             let total = self.deadline.map(|at| (at, Fault::TotalTimeout));
-            let Some((at, fault)) = [idle, total].into_iter().flatten().min_by_key(|(at, _)| *at) else {
-                return Poll::Pending;
-            };
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
-            if timer.deadline() > at {
-                timer.as_mut().reset(at);
-            }
-            ready!(timer.as_mut().poll(cx));
-            if clock::now() < at {
-                timer.as_mut().reset(at);
-            } else if resumed && fault == Fault::IdleTimeout {
+            let next = [idle, total].into_iter().flatten().min_by_key(|(at, _)| *at);
+            let (Some((at, fault)), Some(up)) = (next, &mut self.up) else { return Poll::Pending };
+            ready!(up.conn.poll_until(cx, at));
+            if resumed && fault == Fault::IdleTimeout {
                 // The client was slow, so the engine was not asked: its silence counts from now.
                 resumed = false;
-                self.progress = clock::now();
+                self.progress = clock::recent();
             } else {
                 return Poll::Ready(lost(fault));
             }
@@ -221,14 +223,18 @@ impl Relay {
                 self.gaps.arrived(events, self.progress, metrics);
             }
         }
-        self.ticket.bytes_out += data.len() as u64;
         if last {
             self.finish();
-        } else {
-            self.gave_frame = true;
-            if let Some(progress) = &self.h2 {
-                progress.gave_frame(clock::micros());
-            }
+        }
+        self.hand(data)
+    }
+
+    fn hand(&mut self, data: Bytes) -> Frame<Bytes> {
+        self.handed = self.ticket.down().flush_count();
+        self.ticket.bytes_out += data.len() as u64;
+        self.gave_frame = true;
+        if let Some(progress) = &self.h2 {
+            progress.gave_frame();
         }
         Frame::data(data)
     }
@@ -253,27 +259,25 @@ impl Relay {
         self.ticket.end(request);
     }
 
-    fn fail(&mut self, failure: &Failure) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+    /// Ends the leg and the outcome. What is left to say to the client, if the answer can carry it.
+    fn fail(&mut self, failure: &Failure) -> Option<Frame<Bytes>> {
         if let Some(mut up) = self.up.take()
             && let Failure::Upstream(error) = failure
         {
             up.leg.fail(error);
         }
-        let mut rescue = rescue(failure);
-        rescue.no_retry = true;
+        let rescue = rescue(failure);
         self.ticket.rescued(&rescue);
-        if !self.observer.is_events() {
-            self.state = State::Aborting;
-            return Poll::Ready(Some(Err(Aborted)));
-        }
-        let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
-        self.state = State::Flushing(self.ticket.down().flush_count(), clock::now() + FLUSH);
-        self.timer = None;
-        self.ticket.bytes_out += event.len() as u64;
-        Poll::Ready(Some(Ok(Frame::data(event))))
+        let event = self.observer.is_events().then(|| {
+            let event = error_event(&rescue, self.ticket.id.as_str(), self.observer.mid_event());
+            self.hand(event)
+        });
+        self.state = State::Flushing(self.handed, clock::recent() + FLUSH);
+        event
     }
 
-    /// hyper drops what it has not written when a body fails, so the abort waits until the error event has left.
+    /// hyper drops what it has not written when a body fails, so the abort waits until that has left: the answer's head
+    /// and the last payload, or the error event.
     fn poll_flushed(
         &mut self,
         cx: &mut Context<'_>,
@@ -281,13 +285,14 @@ impl Relay {
         until: Instant,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         loop {
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(clock::now() + FLUSH_LOOK)));
-            ready!(timer.as_mut().poll(cx));
-            if self.ticket.down().flush_count() > count || clock::now() >= until {
+            if self.ticket.down().flush_count() > count || clock::recent() >= until {
                 self.state = State::Aborting;
                 return Poll::Ready(Some(Err(Aborted)));
             }
-            timer.as_mut().reset(clock::now() + FLUSH_LOOK);
+            let look = clock::recent() + FLUSH_LOOK;
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(look)));
+            ready!(timer.as_mut().poll(cx));
+            timer.as_mut().reset(look);
         }
     }
 }

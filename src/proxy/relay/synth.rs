@@ -27,7 +27,9 @@ pub fn own(json: Bytes, mut ticket: Box<Ticket>) -> Response<OutBody> {
 
 /// The answer to a failure, from the one table.
 pub fn failure(failure: &Failure, mut ticket: Box<Ticket>) -> Response<OutBody> {
-    let rescue = rescue(failure);
+    let mut rescue = rescue(failure);
+    // An engine was being asked when the grace ended: it may have generated.
+    rescue.no_retry |= *failure == Failure::Forced && ticket.attempts > 0;
     ticket.rescued(&rescue);
     let json = error_json(rescue.status, rescue.code, &rescue.message, rescue.param, ticket.id.as_str());
     let mut headers = HeaderMap::new();
@@ -64,8 +66,7 @@ fn json_response(
 /// `GET /v1/models` where several services are configured: the names they list.
 pub fn models(snapshot: &Snapshot) -> Bytes {
     let names = snapshot.services.iter().flat_map(|s| &s.config.models);
-    let data: Vec<_> = names
-        .map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "tandem" }))
-        .collect();
+    let data: Vec<_> =
+        names.map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "tandem" })).collect();
     Bytes::from(json!({ "object": "list", "data": data }).to_string())
 }

@@ -52,7 +52,13 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    pub fn new(worker: Arc<Worker>, down: &Arc<Downstream>, protocol: Protocol, method: Method, id: RequestId) -> Box<Self> {
+    pub fn new(
+        worker: Arc<Worker>,
+        down: &Arc<Downstream>,
+        protocol: Protocol,
+        method: Method,
+        id: RequestId,
+    ) -> Box<Self> {
         worker.shared.metrics.router.in_flight.inc();
         worker.load.streams.fetch_add(1, Ordering::Relaxed);
         Box::new(Self {
@@ -62,7 +68,7 @@ impl Ticket {
             protocol,
             method,
             route: None,
-            started: clock::now(),
+            started: clock::recent(),
             model: None,
             stream: false,
             service: None,
@@ -106,15 +112,18 @@ impl Ticket {
 
     fn record(&mut self) {
         let shared = &self.worker.shared;
-        let outcome = self.outcome.unwrap_or(Outcome::ClientCancelled);
+        // Given up without a word: by the client, or by us because it did not even take the error of a forced end.
+        let cut = if self.down().is_forced() { Outcome::Forced } else { Outcome::ClientCancelled };
+        let outcome = self.outcome.unwrap_or(cut);
         if outcome == Outcome::Forced {
             shared.metrics.router.forced_requests.inc();
         }
         if outcome == Outcome::ClientCancelled && self.error.is_none() {
             self.error = Some(if self.down().is_stalled() { "client_stalled" } else { "client_left" });
         }
-        let duration = clock::now().saturating_duration_since(self.started);
-        let metrics = self.service.as_ref().and_then(|s| shared.services.get(s.index)).unwrap_or(&shared.no_service);
+        let duration = clock::recent().saturating_duration_since(self.started);
+        let metrics =
+            self.service.as_ref().and_then(|s| shared.services.get(s.index)).unwrap_or(&shared.no_service);
         metrics.ended(Observed {
             route: Route::index(self.route),
             outcome,

@@ -16,7 +16,7 @@ use tokio::time::{sleep_until, timeout_at};
 
 use crate::proxy::admission::{Bound, Permit};
 use crate::proxy::error::{Failure, Shed};
-use crate::types::clock;
+use crate::types::clock::{self, Instant};
 
 /// Most room made at once for a body whose sender announced its length but has not sent it yet, bytes.
 const FIRST_ROOM: usize = 256 * 1024;
@@ -30,6 +30,8 @@ pub struct BodyLimits<'a> {
     pub budget: &'a Arc<Bound>,
     /// Longest silence.
     pub progress: Option<Duration>,
+    /// When the whole client request must be over.
+    pub deadline: Option<Instant>,
 }
 
 /// Reads `body`. The permit stands for its bytes in the budget.
@@ -45,7 +47,7 @@ where
     let shed = || Failure::Shed(Shed::Buffered);
     let mut permit = limits.budget.take(announced.unwrap_or(0)).ok_or_else(shed)?;
     let mut gathered = Gather::new(announced);
-    while let Some(frame) = next(&mut body, limits.progress).await? {
+    while let Some(frame) = next(&mut body, limits).await? {
         let Ok(data) = frame.into_data() else { continue };
         let total = gathered.len() as u64 + data.len() as u64;
         if total > limits.max {
@@ -59,18 +61,22 @@ where
     Ok((gathered.into_bytes(), permit))
 }
 
-/// The next frame, within the progress limit; no timer is made while frames are there already.
-async fn next<B>(body: &mut B, progress: Option<Duration>) -> Result<Option<http_body::Frame<Bytes>>, Failure>
+/// The next frame, within the time limits; no timer is made while frames are there already.
+async fn next<B>(body: &mut B, limits: &BodyLimits<'_>) -> Result<Option<http_body::Frame<Bytes>>, Failure>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let mut timer = None;
+    let (progress, deadline) = (limits.progress, limits.deadline);
     poll_fn(|cx| {
         if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
             return Poll::Ready(frame.transpose().map_err(|_| Failure::BodyBroken));
         }
-        let Some(limit) = progress else { return Poll::Pending };
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(clock::now() + limit)));
+        if timer.is_none() {
+            let until = progress.map(|limit| clock::now() + limit).into_iter().chain(deadline).min();
+            timer = until.map(|at| Box::pin(sleep_until(at)));
+        }
+        let Some(timer) = timer.as_mut() else { return Poll::Pending };
         timer.as_mut().poll(cx).map(|()| Err(Failure::BodyTimeout))
     })
     .await

@@ -1,6 +1,6 @@
 //! Host names: `host[:port]`, nothing more, and the same name wherever a request states one.
 
-use http::Uri;
+use http::{Uri, Version};
 
 /// Why a host is refused.
 pub(super) type Why = &'static str;
@@ -13,8 +13,8 @@ struct HostPort<'a> {
 }
 
 /// Judges the `Host` headers of a request together with its target's authority (absolute form, or h2's `:authority`).
-/// `needed`: the protocol version demands a host.
-pub(super) fn check(uri: &Uri, hosts: usize, host: Option<&[u8]>, needed: bool) -> Result<(), Why> {
+/// HTTP/1.1 demands the header whatever the target (RFC 9112 §3.2), HTTP/2 one of the two, HTTP/1.0 neither.
+pub(super) fn check(uri: &Uri, hosts: usize, host: Option<&[u8]>, version: Version) -> Result<(), Why> {
     if hosts > 1 {
         return Err("more than one Host header");
     }
@@ -22,9 +22,13 @@ pub(super) fn check(uri: &Uri, hosts: usize, host: Option<&[u8]>, needed: bool) 
         Some(host) => Some(parse(host).ok_or("the Host header is not host[:port]")?),
         None => None,
     };
-    let Some(authority) = uri.authority() else {
-        return if header.is_some() || !needed { Ok(()) } else { Err("the Host header is missing") };
-    };
+    let authority = uri.authority();
+    if header.is_none()
+        && (version == Version::HTTP_11 || (version == Version::HTTP_2 && authority.is_none()))
+    {
+        return Err("the Host header is missing");
+    }
+    let Some(authority) = authority else { return Ok(()) };
     let target = parse(authority.as_str().as_bytes()).ok_or("the target's authority is not host[:port]")?;
     if !matches!(uri.scheme_str(), None | Some("http" | "https")) {
         return Err("the target's scheme is not http or https");

@@ -22,6 +22,9 @@ pub struct RequestId(HeaderValue);
 impl RequestId {
     /// The client's id if it sent exactly one and it is fit to be shown, else a new one.
     pub fn of(headers: &HeaderMap) -> Self {
+        if !headers.contains_key(HEADER) {
+            return Self::mint();
+        }
         let mut values = headers.get_all(HEADER).iter();
         match (values.next(), values.next()) {
             (Some(value), None) => Self::accept(value.as_bytes()).unwrap_or_else(Self::mint),

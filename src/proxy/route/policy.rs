@@ -1,7 +1,8 @@
 //! The policies. They read load, never write it: the hold that follows is the load.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic;
 
 use crate::config::Policy;
 use crate::ledger::Hold;
@@ -15,59 +16,90 @@ pub(super) fn choose(service: &Service, usable: impl Fn(&Endpoint) -> bool) -> O
     }
     match service.config.policy {
         Policy::RoundRobin => {
-            let turn = service.turn.fetch_add(1, Ordering::Relaxed);
-            first_from(all, turn, usable)
+            let turn = service.turn.fetch_add(1, atomic::Ordering::Relaxed);
+            by_turn(all, turn, &usable)
         }
         Policy::LeastInFlight => least(all, &usable),
-        Policy::PowerOfTwo => {
-            two(all, &usable).or_else(|| first_from(all, fastrand::usize(..all.len().max(1)), usable))
+        Policy::PowerOfTwo => two(all, &usable),
+    }
+}
+
+/// The usable one whose turn it is. Turns are counted among the usable ones only: the share of one that is out spreads
+/// over all the others instead of falling to its neighbour.
+fn by_turn(
+    all: &[Arc<Endpoint>],
+    turn: usize,
+    usable: &impl Fn(&Endpoint) -> bool,
+) -> Option<Hold<Endpoint>> {
+    // A refused hold (withdrawn meanwhile) makes the endpoint unusable, so this ends.
+    loop {
+        let count = all.iter().filter(|e| usable(e)).count();
+        let next = nth(all, turn.checked_rem(count)?, usable)?;
+        if let Ok(hold) = Hold::take(next) {
+            return Some(hold);
         }
     }
 }
 
-/// The first usable one at or after `start`, wrapping around.
-fn first_from(
-    all: &[Arc<Endpoint>],
-    start: usize,
-    usable: impl Fn(&Endpoint) -> bool,
-) -> Option<Hold<Endpoint>> {
-    let n = all.len();
-    (0..n).map(|i| &all[(start.wrapping_add(i)) % n]).filter(|e| usable(e)).find_map(|e| Hold::take(e).ok())
+/// The usable one at this position, or the last one, when some were withdrawn since they were counted.
+fn nth<'a>(
+    all: &'a [Arc<Endpoint>],
+    n: usize,
+    usable: &impl Fn(&Endpoint) -> bool,
+) -> Option<&'a Arc<Endpoint>> {
+    let mut found = all.iter().filter(|e| usable(e));
+    found.nth(n).or_else(|| all.iter().rfind(|e| usable(e)))
 }
 
-/// The one with the fewest holds; ties go to a random one, so that idle endpoints share.
+/// One of those with the fewest holds, each with the same chance, so that idle endpoints share.
 fn least(all: &[Arc<Endpoint>], usable: &impl Fn(&Endpoint) -> bool) -> Option<Hold<Endpoint>> {
-    let n = all.len();
     // A refused hold (withdrawn meanwhile) makes the endpoint unusable, so this ends.
     loop {
-        let start = fastrand::usize(..n.max(1));
-        let best = (0..n).map(|i| &all[(start + i) % n]).filter(|e| usable(e)).min_by_key(|e| e.holds())?;
+        let (mut best, mut fewest, mut ties) = (None, u64::MAX, 0u32);
+        for endpoint in all.iter().filter(|e| usable(e)) {
+            let holds = endpoint.holds();
+            ties = match holds.cmp(&fewest) {
+                Ordering::Less => 1,
+                Ordering::Equal => ties + 1,
+                Ordering::Greater => continue,
+            };
+            if ties == 1 || fastrand::u32(..ties) == 0 {
+                (best, fewest) = (Some(endpoint), holds);
+            }
+        }
+        if let Ok(hold) = Hold::take(best?) {
+            return Some(hold);
+        }
+    }
+}
+
+/// The less loaded of two different random ones.
+fn two(all: &[Arc<Endpoint>], usable: &impl Fn(&Endpoint) -> bool) -> Option<Hold<Endpoint>> {
+    // A refused hold (withdrawn meanwhile) makes the endpoint unusable, so this ends.
+    loop {
+        let (a, b) = pair(all, usable)?;
+        let best = if b.holds() < a.holds() { b } else { a };
         if let Ok(hold) = Hold::take(best) {
             return Some(hold);
         }
     }
 }
 
-/// The less loaded of two different random ones; `None` when neither can be had.
-fn two(all: &[Arc<Endpoint>], usable: &impl Fn(&Endpoint) -> bool) -> Option<Hold<Endpoint>> {
-    let n = all.len();
-    if n < 2 {
-        return None;
+/// Two different usable ones; twice the same where there is only one.
+fn pair<'a>(
+    all: &'a [Arc<Endpoint>],
+    usable: &impl Fn(&Endpoint) -> bool,
+) -> Option<(&'a Arc<Endpoint>, &'a Arc<Endpoint>)> {
+    let (a, b) = two_below(all.len())?;
+    if usable(&all[a]) && usable(&all[b]) {
+        return Some((&all[a], &all[b]));
     }
-    let a = fastrand::usize(..n);
-    let b = (a + fastrand::usize(1..n)) % n;
-    let (a, b) = (&all[a], &all[b]);
-    let best = match (usable(a), usable(b)) {
-        (true, true) => {
-            if b.holds() < a.holds() {
-                b
-            } else {
-                a
-            }
-        }
-        (true, false) => a,
-        (false, true) => b,
-        (false, false) => return None,
-    };
-    Hold::take(best).ok()
+    let (a, b) = two_below(all.iter().filter(|e| usable(e)).count())?;
+    Some((nth(all, a, usable)?, nth(all, b, usable)?))
+}
+
+/// Two different numbers below `n`; `None` below 1.
+fn two_below(n: usize) -> Option<(usize, usize)> {
+    let a = (n > 0).then(|| fastrand::usize(..n))?;
+    Some((a, if n > 1 { (a + fastrand::usize(1..n)) % n } else { a }))
 }

@@ -8,7 +8,7 @@ fn parse_as(method: &Method, head: impl AsRef<[u8]>) -> Result<Option<Head>, &'s
 
 /// Status line and fields, completed with the blank line.
 fn complete(head: &str) -> Head {
-    match parse_as(&Method::POST, &format!("{head}\r\n\r\n")) {
+    match parse_as(&Method::POST, format!("{head}\r\n\r\n")) {
         Ok(Some(head)) => head,
         other => panic!("{other:?} for {head:?}"),
     }
@@ -186,7 +186,7 @@ fn answers_without_a_body_end_with_their_head() {
         (Method::POST, "HTTP/1.1 204 x"),
         (Method::POST, "HTTP/1.1 204 x\r\ncontent-length: 0"),
     ] {
-        let head = parse_as(&method, &format!("{line}\r\n\r\n")).unwrap().unwrap();
+        let head = parse_as(&method, format!("{line}\r\n\r\n")).unwrap().unwrap();
         assert_eq!((head.framing, head.keep_alive), (BodyFraming::Empty, true), "{method} {line}");
     }
     for odd in ["content-length: 5", "transfer-encoding: chunked"] {

@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         tls: false,
         credentials: Credentials::Strip,
         cookies: false,
-        request_id: &id,
+        request_id: id.as_bytes(),
     };
     let mut out = BytesMut::new();
     write_head(&mut out, &parts, &forward, Some(7));
@@ -55,9 +55,12 @@ fn check(out: &[u8], parts: &Parts, route: tandem::proxy::request::route::Route)
     for once in ["host", "content-length", "x-request-id", "x-forwarded-for", "x-forwarded-proto"] {
         assert_eq!(count(once), 1, "{once}");
     }
-    for never in ["transfer-encoding", "connection", "upgrade", "te", "expect", "authorization", "cookie", "forwarded"] {
+    for never in
+        ["transfer-encoding", "connection", "upgrade", "te", "expect", "authorization", "cookie", "forwarded"]
+    {
         assert_eq!(count(never), 0, "{never}");
     }
-    let steers = |h: &&httparse::Header<'_>| h.name.starts_with("x-override-") || h.name.starts_with("x-tandem-");
+    let steers =
+        |h: &&httparse::Header<'_>| h.name.starts_with("x-override-") || h.name.starts_with("x-tandem-");
     assert_eq!(sent.headers.iter().filter(steers).count(), 0);
 }

@@ -37,7 +37,12 @@ async fn exchange(response: &[u8], cuts: &[u8], head: bool) -> Option<Answer> {
     let (near, mut far) = tokio::io::duplex(1 << 20);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(near)).await.ok()?;
     let method = if head { "HEAD" } else { "GET" };
-    let request = http::Request::builder().method(method).uri("/").header("host", "a").body(Empty::<Bytes>::new()).ok()?;
+    let request = http::Request::builder()
+        .method(method)
+        .uri("/")
+        .header("host", "a")
+        .body(Empty::<Bytes>::new())
+        .ok()?;
     let answer = async {
         let response = sender.send_request(request).await.ok()?;
         let status = response.status().as_u16();
@@ -78,7 +83,12 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_or_malformed_is_refused() {
-        for bad in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhi", "SIP/2.0 200 OK\r\n\r\n"] {
+        for bad in [
+            "",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhi",
+            "SIP/2.0 200 OK\r\n\r\n",
+        ] {
             assert_eq!(by_hyper(bad.as_bytes(), &[3, 4], false), None, "{bad}");
         }
         let head = by_hyper(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", &[], true);

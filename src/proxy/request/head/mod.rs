@@ -61,18 +61,16 @@ pub struct Head {
 ///
 /// # Errors
 /// The first rule that is broken, in this order: framing and `Host` (400), CONNECT and TRACE (405), length (414),
-/// path (404), method (405), `Expect` (417), `Content-Encoding` and `Content-Type` (415).
+/// path (404), method (405), a doubled credential (400), `Expect` (417), `Content-Encoding` and `Content-Type` (415).
 pub fn check(parts: &Parts, max_url: usize) -> Result<Head, Refusal> {
     let seen = Seen::gather(parts)?;
     let content_length = seen.length(parts.version)?;
-    host::check(
-        &parts.uri,
-        seen.hosts,
-        seen.host,
-        parts.version == Version::HTTP_11 || parts.version == Version::HTTP_2,
-    )
-    .map_err(|why| Refusal { close: true, ..Refusal::new(StatusCode::BAD_REQUEST, "invalid_host", why) })?;
+    host::check(&parts.uri, seen.hosts, seen.host, parts.version).map_err(|why| Refusal {
+        close: true,
+        ..Refusal::new(StatusCode::BAD_REQUEST, "invalid_host", why)
+    })?;
     let route = route(parts, max_url)?;
+    seen.one_credential_each()?;
     seen.expectations()?;
     if route.body() != BodyKind::None {
         seen.media(route.body())?;
@@ -110,6 +108,9 @@ struct Seen<'a> {
     encoded: bool,
     types: usize,
     media: Option<&'a [u8]>,
+    /// Credential headers met, a bit each, and whether one of them stood twice.
+    credentials: u8,
+    doubled: bool,
 }
 
 impl<'a> Seen<'a> {
@@ -129,7 +130,12 @@ impl<'a> Seen<'a> {
                 }
                 Class::ContentEncoding => seen.encoded |= !bytes.eq_ignore_ascii_case(b"identity"),
                 Class::Connection => options += bytes.split(|b| *b == b',').count(),
-                Class::Pass => imitation(name.as_str())?,
+                Class::Credential => seen.credential(name.as_str()),
+                Class::Pass => match class::folded(name.as_str()) {
+                    None => {}
+                    Some(Class::Credential) => seen.credential(name.as_str()),
+                    Some(imitated) => imitation(imitated)?,
+                },
                 _ => {}
             }
         }
@@ -164,6 +170,26 @@ impl<'a> Seen<'a> {
         }
     }
 
+    /// In any spelling that some server reads as it.
+    fn credential(&mut self, name: &str) {
+        let bit = match name.len() {
+            7 => 1,
+            9 => 2,
+            _ => 4,
+        };
+        self.doubled |= self.credentials & bit != 0;
+        self.credentials |= bit;
+    }
+
+    /// Which of two an engine would go by, nobody knows.
+    fn one_credential_each(&self) -> Result<(), Refusal> {
+        if !self.doubled {
+            return Ok(());
+        }
+        let why = "Authorization, X-Api-Key and Api-Key may each stand once";
+        Err(Refusal::new(StatusCode::BAD_REQUEST, "duplicate_header", why))
+    }
+
     fn expectations(&self) -> Result<(), Refusal> {
         if self.expect_ok {
             return Ok(());
@@ -195,14 +221,11 @@ impl<'a> Seen<'a> {
 }
 
 /// A name with `_` that some servers read as a header which frames, steers or vouches for the request.
-fn imitation(name: &str) -> Result<(), Refusal> {
-    match class::folded(name) {
+fn imitation(imitated: Class) -> Result<(), Refusal> {
+    match imitated {
         // Dropped or passed later; no one frames or trusts by these.
-        None
-        | Some(Class::Pass | Class::Conditional | Class::Credential | Class::Cookie | Class::RequestId) => {
-            Ok(())
-        }
-        Some(_) => Err(Refusal::framing("a header name with '_' imitates one that the router owns")),
+        Class::Pass | Class::Conditional | Class::Cookie | Class::RequestId => Ok(()),
+        _ => Err(Refusal::framing("a header name with '_' imitates one that the router owns")),
     }
 }
 

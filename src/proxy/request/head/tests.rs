@@ -133,6 +133,10 @@ fn b182_an_absolute_target_wins_but_must_agree_with_the_host() {
     assert_eq!(absolute("http://tandem/workers", "tandem"), 404);
     assert_eq!(absolute("http://tandem", "tandem"), 404);
     framing(judge("POST http://tandem/generate", &[("host", "tandem"), ("host", "tandem")]));
+    // RFC 9112 §3.2: whatever the target, HTTP/1.1 has a Host.
+    assert_eq!(status(judge("POST http://tandem/generate", &[])), 400);
+    let old = parts(Version::HTTP_10, "POST http://tandem/generate", &[]);
+    assert_eq!(status(check(&old, 8192)), 200);
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub struct Forward<'a> {
     pub tls: bool,
     pub credentials: Credentials<'a>,
     pub cookies: bool,
-    pub request_id: &'a RequestId,
+    /// `X-Request-Id` as the engine sees it.
+    pub request_id: &'a [u8],
 }
 
 /// Appends the whole HTTP/1.1 request head for one leg to `out`. `content_length`: of the body that follows, bytes;
@@ -59,7 +60,7 @@ pub fn write_head(out: &mut BytesMut, parts: &Parts, forward: &Forward<'_>, cont
     if let Credentials::Replace(value) = forward.credentials {
         line(out, b"authorization", value.as_bytes());
     }
-    line(out, b"x-request-id", forward.request_id.as_bytes());
+    line(out, b"x-request-id", forward.request_id);
     line(out, b"via", via(parts.version));
     if let Some(length) = content_length {
         line(out, b"content-length", itoa::Buffer::new().format(length).as_bytes());

@@ -11,7 +11,7 @@ static FORWARD: LazyLock<Forward<'static>> = LazyLock::new(|| Forward {
     tls: false,
     credentials: Credentials::Pass,
     cookies: false,
-    request_id: &ID,
+    request_id: b"id-1",
 });
 
 fn parts(target: &str, headers: &[(&str, &[u8])]) -> Parts {

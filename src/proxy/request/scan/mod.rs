@@ -2,7 +2,7 @@
 //!
 //! Why not `serde_json::IgnoredAny`: it skips iteratively, so it has **no nesting limit** (10 000 brackets pass), and
 //! it does not look at the UTF-8 of skipped strings. Each of those would need a pass of its own over the prompt. This
-//! skipper does all three at once, and walks plain text a block at a time; `docs/decisions/json-peek.md` has the
+//! skipper does all three at once, and walks plain text a block at a time; `docs/decisions/0007-json-peek.md` has the
 //! numbers. What it accepts is fuzzed against `serde_json` (`tests/fuzz`): the same bodies, the same end, the same
 //! depth.
 //!

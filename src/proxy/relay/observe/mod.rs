@@ -4,13 +4,11 @@
 //! Cheap by design: a frame is searched for three short needles; only a line that has one is parsed. A line that spans
 //! frames is collected up to [`MAX_LINE`]; beyond that the line goes uninspected and the relay goes on (B23).
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 /// Longest event line that is inspected, bytes.
 const MAX_LINE: usize = 64 * 1024;
@@ -197,9 +195,7 @@ impl Observer {
         } else if event.aborted() {
             self.fault.get_or_insert(StreamFault::Abort);
         }
-        // An event of the Responses API and of the Messages API nests it once.
-        let nested = event.response.and_then(|r| r.usage).or_else(|| event.message.and_then(|m| m.usage));
-        if let Some(raw) = event.usage.or(nested) {
+        if let Some(raw) = event.usage() {
             self.read_usage(raw.get());
         }
     }
@@ -212,20 +208,20 @@ impl Observer {
             joined = [&self.carry, bytes].concat();
             &joined
         };
-        // Each that is a key with a whole value, the last one wins: what was read in the frame before is read again, the same.
-        let found: Vec<&RawValue> = USAGE
-            .find_iter(seen)
-            .filter_map(|at| after_colon(&seen[at + b"\"usage\"".len()..]))
-            .filter_map(|value| serde_json::Deserializer::from_slice(value).into_iter().next()?.ok())
-            .collect();
+        // Each that is a key with a whole value, the last one wins: what was read in the frame before is read again, the
+        // same. A value that is cut off here is whole in a later frame.
+        for at in USAGE.find_iter(seen) {
+            let Some(value) = after_colon(&seen[at + b"\"usage\"".len()..]) else { continue };
+            match Option::<RawUsage>::deserialize(&mut serde_json::Deserializer::from_slice(value)) {
+                Err(error) if error.is_eof() => {}
+                read => note(&mut self.usage, &mut self.unreadable, read),
+            }
+        }
         let aborted = ABORT.find_iter(seen).any(|at| {
             let before = seen[..at].trim_ascii_end().strip_suffix(b":");
             before.is_some_and(|key| key.trim_ascii_end().ends_with(b"\"finish_reason\""))
         });
         let keep = if last { Vec::new() } else { seen[seen.len().saturating_sub(JSON_TAIL)..].to_vec() };
-        for raw in found {
-            self.read_usage(raw.get());
-        }
         if aborted {
             self.fault.get_or_insert(StreamFault::Abort);
         }
@@ -233,20 +229,23 @@ impl Observer {
     }
 
     fn read_usage(&mut self, raw: &str) {
-        if raw == "null" {
-            return;
+        note(&mut self.usage, &mut self.unreadable, serde_json::from_str(raw));
+    }
+}
+
+/// Takes over one `usage` value, if it can be read; `null` says nothing.
+#[expect(clippy::needless_pass_by_value, reason = "a fresh result, matched once")]
+fn note(usage: &mut Option<Usage>, unreadable: &mut u32, read: serde_json::Result<Option<RawUsage>>) {
+    match read {
+        Ok(None) => {}
+        Ok(Some(RawUsage { prompt: Some(prompt), completion })) => {
+            *usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
         }
-        match serde_json::from_str::<RawUsage>(raw) {
-            Ok(RawUsage { prompt: Some(prompt), completion }) => {
-                self.usage = Some(Usage { prompt, completion: completion.unwrap_or(0) });
-            }
-            // The Messages API sends the output count alone at the end.
-            Ok(RawUsage { prompt: None, completion: Some(completion) }) => {
-                let prompt = self.usage.map_or(0, |u| u.prompt);
-                self.usage = Some(Usage { prompt, completion });
-            }
-            _ => self.unreadable += 1,
+        // The Messages API sends the output count alone at the end.
+        Ok(Some(RawUsage { prompt: None, completion: Some(completion) })) => {
+            *usage = Some(Usage { prompt: usage.map_or(0, |u| u.prompt), completion });
         }
+        _ => *unreadable += 1,
     }
 }
 
@@ -258,57 +257,62 @@ fn after_colon(bytes: &[u8]) -> Option<&[u8]> {
     bytes.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
 }
 
+type Raw<'a> = Option<&'a serde_json::value::RawValue>;
+
+/// Fields are read one by one, so that an odd one (`message` as a text, `choices` as none) hides none of the others.
 #[derive(Deserialize)]
 struct Event<'a> {
     error: Option<IgnoredAny>,
     #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "lenient")]
-    choices: Vec<Choice<'a>>,
+    usage: Raw<'a>,
     #[serde(borrow)]
-    meta_info: Option<MetaInfo<'a>>,
+    choices: Raw<'a>,
     #[serde(borrow)]
-    response: Option<Nested<'a>>,
+    meta_info: Raw<'a>,
     #[serde(borrow)]
-    message: Option<Nested<'a>>,
+    response: Raw<'a>,
+    #[serde(borrow)]
+    message: Raw<'a>,
 }
 
 #[derive(Deserialize)]
 struct Nested<'a> {
     #[serde(borrow)]
-    usage: Option<&'a RawValue>,
+    usage: Raw<'a>,
 }
 
+/// A choice, or the `meta_info` of SGLang's `/generate`.
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct Finish<'a> {
     #[serde(borrow)]
-    finish_reason: Option<Cow<'a, str>>,
+    finish_reason: Raw<'a>,
 }
 
-/// SGLang's `/generate`.
-#[derive(Deserialize)]
-struct MetaInfo<'a> {
-    #[serde(borrow)]
-    finish_reason: Option<Reason<'a>>,
-}
-
+/// SGLang's form of a reason.
 #[derive(Deserialize)]
 struct Reason<'a> {
     #[serde(borrow)]
-    r#type: Option<Cow<'a, str>>,
+    r#type: Raw<'a>,
 }
 
-impl Event<'_> {
+fn read<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+impl<'a> Event<'a> {
     fn aborted(&self) -> bool {
-        let by_choice = self.choices.iter().any(|c| c.finish_reason.as_deref() == Some("abort"));
-        let reason = self.meta_info.as_ref().and_then(|m| m.finish_reason.as_ref());
-        by_choice || reason.is_some_and(|r| r.r#type.as_deref() == Some("abort"))
+        let is_abort = |raw: Raw<'_>| raw.is_some_and(|raw| raw.get() == "\"abort\"");
+        let choices: Vec<Finish<'_>> = read(self.choices).unwrap_or_default();
+        let reason = read(self.meta_info).and_then(|meta: Finish<'_>| read::<Reason<'_>>(meta.finish_reason));
+        choices.iter().any(|choice| is_abort(choice.finish_reason))
+            || reason.is_some_and(|r| is_abort(r.r#type))
     }
-}
 
-/// `choices: null` is an empty list.
-fn lenient<'de: 'a, 'a, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<Choice<'a>>, D::Error> {
-    Ok(Option::<Vec<Choice<'a>>>::deserialize(d)?.unwrap_or_default())
+    /// An event of the Responses API and of the Messages API nests it once.
+    fn usage(&self) -> Raw<'a> {
+        let nested = |outer| read(outer).and_then(|inner: Nested<'a>| inner.usage);
+        self.usage.or_else(|| nested(self.response)).or_else(|| nested(self.message))
+    }
 }
 
 #[derive(Deserialize)]
@@ -320,5 +324,4 @@ struct RawUsage {
 }
 
 #[cfg(test)]
-#[path = "tests/observe.rs"]
 mod tests;
