@@ -6,5 +6,7 @@
 //! "withdrawn, 0 holds" is a fact and not a guess (I3).
 
 mod gate;
+mod handoff;
 
+pub use handoff::{Handoff, Handoffs};
 pub use gate::{Gate, Hold, Holder, Withdrawn, Word};

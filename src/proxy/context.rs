@@ -42,6 +42,8 @@ pub struct Worker {
     pub index: usize,
     pub shared: Arc<Shared>,
     pub tracker: Tracker,
+    /// Tasks that must not hold up the exit: KV leases.
+    pub background: Tracker,
     pub access: AccessLog,
     pub load: Arc<Load>,
 }

@@ -109,6 +109,8 @@ pub enum Failure {
         service: String,
         registered: bool,
     },
+    /// A prefill answered well but handed no KV over: the decode would have to do everything again, unnoticed.
+    PrefillNoKv,
     /// The last attempt's failure on an engine.
     Upstream(LegError),
     Internal(&'static str),

@@ -58,6 +58,7 @@ pub const CODES: &[&str] = &[
     "buffer_exhausted",
     "model_not_found",
     "no_endpoint",
+    "prefill_no_kv",
     "upstream_connect_failed",
     "upstream_connect_timeout",
     "upstream_timeout",
@@ -177,6 +178,12 @@ pub fn rescue(failure: &Failure) -> Rescue {
                 Outcome::NoEndpoint,
             )
         },
+        F::PrefillNoKv => make(
+            StatusCode::BAD_GATEWAY,
+            "prefill_no_kv",
+            "the prefill answered without KV parameters: is its KV connector configured?".into(),
+            Outcome::UpstreamError,
+        ),
         F::Upstream(error) => upstream(error),
         F::Internal(what) => {
             make(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", (*what).into(), Outcome::Internal)

@@ -60,7 +60,7 @@ pub(super) async fn gather(
 }
 
 /// The next payload, or `None` at the end.
-async fn next(
+pub(super) async fn next(
     conn: &mut Conn,
     decoder: &mut Decoder,
     idle: Option<Duration>,

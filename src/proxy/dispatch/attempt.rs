@@ -47,7 +47,7 @@ pub(super) async fn attempt(
 }
 
 /// A pooled connection and how long it had waited, or a new one.
-async fn connect(
+pub(super) async fn connect(
     worker: &Worker,
     endpoint: &Arc<Endpoint>,
     limit: Option<Duration>,

@@ -5,9 +5,11 @@
 
 mod answer;
 mod attempt;
+mod pd;
 mod retry;
 mod run;
 
 pub use answer::Answer;
+pub use pd::{Abort, PairJob, has_form, run as run_pair};
 pub use retry::{REASONS, outcome};
 pub use run::{Job, run};

@@ -18,10 +18,14 @@ pub(super) enum Reason {
     Busy,
     /// Another complete 5xx.
     ServerError,
+    /// A prefill was reset or silent before the decode's first token: its work may be repeated.
+    PrefillLost,
+    /// A prefill's KV parameters grew too old before a decode could be sent.
+    KvTooOld,
 }
 
 /// Why an attempt may be followed by another, as metric labels.
-pub const REASONS: &[&str] = &["connect", "incomplete", "reuse_race", "busy", "server_error"];
+pub const REASONS: &[&str] = &["connect", "incomplete", "reuse_race", "busy", "server_error", "prefill_lost", "kv_too_old"];
 
 impl Reason {
     pub(super) fn as_str(self) -> &'static str {
@@ -31,6 +35,8 @@ impl Reason {
             Self::ReuseRace => "reuse_race",
             Self::Busy => "busy",
             Self::ServerError => "server_error",
+            Self::PrefillLost => "prefill_lost",
+            Self::KvTooOld => "kv_too_old",
         }
     }
 }

@@ -169,6 +169,19 @@ fn no_endpoint(service: &Service) -> Failure {
 
 /// The request as bytes for one engine. Only the head is made anew; the body's pieces are shared by every attempt.
 fn outbound(ticket: &Ticket, job: &Job<'_>, service: &Service, endpoint: &Endpoint) -> Outbound {
+    outbound_with(ticket, job.parts, service, endpoint, job.body, &EngineId::new(&ticket.id), false)
+}
+
+/// The same with a given id. `plain_answer`: the engine is not offered an encoded answer, because the router reads it.
+pub(super) fn outbound_with(
+    ticket: &Ticket,
+    parts: &Parts,
+    service: &Service,
+    endpoint: &Endpoint,
+    body: Option<&Segments>,
+    id: &EngineId,
+    plain_answer: bool,
+) -> Outbound {
     let shared = &ticket.worker.shared;
     let secret = shared.secrets[service.index].as_ref().map(|s| s.current());
     let credentials = match (&secret, service.config.upstream.authorization.passes(shared.keys.is_some())) {
@@ -176,28 +189,28 @@ fn outbound(ticket: &Ticket, job: &Job<'_>, service: &Service, endpoint: &Endpoi
         (None, true) => Credentials::Pass,
         (None, false) => Credentials::Strip,
     };
-    let id = EngineId::new(&ticket.id);
     let forward = Forward {
         authority: &endpoint.authority,
         peer: ticket.down().peer_text(),
         tls: false,
         credentials,
         cookies: service.config.upstream.cookies,
+        plain_answer,
         request_id: id.as_bytes(),
     };
     let mut head = BytesMut::new();
-    write_head(&mut head, job.parts, &forward, job.body.map(|b| b.len() as u64));
+    write_head(&mut head, parts, &forward, body.map(|b| b.len() as u64));
     let mut segments = Vec::with_capacity(2);
     segments.push(head.freeze());
-    if let Some(body) = job.body {
+    if let Some(body) = body {
         segments.extend(body.iter().filter(|piece| !piece.is_empty()).cloned());
     }
-    Outbound { method: job.parts.method.clone(), segments }
+    Outbound { method: parts.method.clone(), segments }
 }
 
 /// The id an engine sees: a fixed-length nonce first, new for every attempt, so that no id is another's prefix or
 /// repeats while the client's own id is still recognisable in the engine's log (pd.md).
-struct EngineId {
+pub(super) struct EngineId {
     text: [u8; NONCE + 1 + CLIENT_ID],
     len: usize,
 }
@@ -208,7 +221,7 @@ const NONCE: usize = 16;
 const CLIENT_ID: usize = 64;
 
 impl EngineId {
-    fn new(id: &RequestId) -> Self {
+    pub(super) fn new(id: &RequestId) -> Self {
         let mut text = [b'-'; NONCE + 1 + CLIENT_ID];
         let mut nonce = fastrand::u64(..);
         for digit in &mut text[..NONCE] {
@@ -221,7 +234,7 @@ impl EngineId {
         Self { text, len: NONCE + 1 + client.len() }
     }
 
-    fn as_bytes(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         &self.text[..self.len]
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::Hold;
+use crate::proxy::dispatch::Abort;
 use crate::metrics::ServiceMetrics;
 use crate::registry::Endpoint;
 use crate::types::clock::{self, Instant};
@@ -18,11 +19,13 @@ pub struct Leg {
     started: Instant,
     first_byte: Option<Duration>,
     outcome: LegOutcome,
+    /// How the engine is told that its work is not wanted any more, where closing the connection says so too late.
+    abort: Option<Abort>,
 }
 
 impl Leg {
     pub fn new(hold: Hold<Endpoint>, metrics: Arc<ServiceMetrics>) -> Self {
-        Self { hold, metrics, started: clock::recent(), first_byte: None, outcome: LegOutcome::Cancelled }
+        Self { hold, metrics, started: clock::recent(), first_byte: None, outcome: LegOutcome::Cancelled, abort: None }
     }
 
     pub fn endpoint(&self) -> &Arc<Endpoint> {
@@ -32,6 +35,11 @@ impl Leg {
     /// The last look at the endpoint's bit, right before the first byte (I3).
     pub fn may_start(&self) -> bool {
         self.hold.still_selectable()
+    }
+
+    /// From here on the engine is sent an abort when the leg ends before its time.
+    pub fn abort_with(&mut self, abort: Abort) {
+        self.abort = Some(abort);
     }
 
     /// The answer's head arrived.
@@ -63,6 +71,11 @@ impl Leg {
 
 impl Drop for Leg {
     fn drop(&mut self) {
+        if matches!(self.outcome, LegOutcome::Cancelled | LegOutcome::Timeout)
+            && let Some(abort) = &self.abort
+        {
+            abort.fire(self.endpoint());
+        }
         let duration = clock::recent().saturating_duration_since(self.started);
         self.metrics.leg(self.outcome);
         self.endpoint().metrics.leg(self.outcome, duration, self.first_byte);

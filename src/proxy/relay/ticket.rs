@@ -37,6 +37,8 @@ pub struct Ticket {
     pub service: Option<Arc<Service>>,
     /// The engine of the last attempt.
     pub endpoint: Option<Arc<Endpoint>>,
+    /// The prefill of the last attempt, where there are two legs.
+    pub prefill: Option<Arc<Endpoint>>,
     pub attempts: u32,
     pub bytes_in: u64,
     pub bytes_out: u64,
@@ -73,6 +75,7 @@ impl Ticket {
             stream: false,
             service: None,
             endpoint: None,
+            prefill: None,
             attempts: 0,
             bytes_in: 0,
             bytes_out: 0,

@@ -17,6 +17,10 @@ impl Excluded {
         self.0.push(endpoint.id);
     }
 
+    pub fn add_id(&mut self, id: u64) {
+        self.0.push(id);
+    }
+
     pub fn contains(&self, endpoint: &Endpoint) -> bool {
         self.0.contains(&endpoint.id)
     }

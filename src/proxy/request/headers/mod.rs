@@ -34,6 +34,8 @@ pub struct Forward<'a> {
     pub tls: bool,
     pub credentials: Credentials<'a>,
     pub cookies: bool,
+    /// Leave `Accept-Encoding` out: the router reads the answer itself.
+    pub plain_answer: bool,
     /// `X-Request-Id` as the engine sees it.
     pub request_id: &'a [u8],
 }
@@ -98,6 +100,7 @@ fn passing(out: &mut BytesMut, headers: &HeaderMap, forward: &Forward<'_>) -> Fo
         let text = name.as_str();
         let class = class::class(text);
         let passes = match class {
+            Class::Pass if forward.plain_answer && text == "accept-encoding" => false,
             // A name that imitates one of ours is dropped; one that imitates a credential goes where that goes.
             Class::Pass => match class::folded(text) {
                 None | Some(Class::Pass) => true,

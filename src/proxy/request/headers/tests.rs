@@ -10,6 +10,7 @@ static FORWARD: LazyLock<Forward<'static>> = LazyLock::new(|| Forward {
     peer: "192.0.2.1",
     tls: false,
     credentials: Credentials::Pass,
+    plain_answer: false,
     cookies: false,
     request_id: b"id-1",
 });

@@ -1,0 +1,258 @@
+//! What the two legs are sent: the client's bytes and a closed list of edits, none of which changes the rendered prompt
+//! (a decode with the KV of another prompt answers 200 with nonsense). Splices only; both legs share the client's
+//! buffer.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use crate::proxy::request::key::Key;
+use crate::proxy::request::peek::{Count, Peek};
+use crate::proxy::request::route::Route;
+use crate::proxy::request::splice::{Segments, Splice};
+
+/// A request that has no prefill/decode form, and which key makes it so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unsupported {
+    pub(super) param: Option<&'static str>,
+    pub(super) why: &'static str,
+}
+
+const fn because(param: &'static str, why: &'static str) -> Unsupported {
+    Unsupported { param: Some(param), why }
+}
+
+/// Where a prefill's bootstrap server is, for SGLang.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bootstrap<'a> {
+    /// As in the prefill's URL; IPv6 bracketed.
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+}
+
+/// The routes that have a two-leg form with SGLang.
+pub(super) fn sglang_serves(route: Route) -> bool {
+    matches!(route, Route::ChatCompletions | Route::Completions | Route::Generate)
+}
+
+/// The routes that have a two-leg form with vLLM's NIXL connector.
+pub(super) fn vllm_serves(route: Route) -> bool {
+    matches!(route, Route::ChatCompletions | Route::Completions | Route::Responses | Route::Messages)
+}
+
+/// How many prompts a body holds: SGLang needs one room for each. 0: the body is no list, one room as a plain number.
+pub(super) fn prompts(body: &[u8], peek: &Peek) -> usize {
+    let count = |key: Key, nested: bool| {
+        let member = peek.member(key)?;
+        let items: Vec<&RawValue> = serde_json::from_slice(member.value.of(body)).ok()?;
+        let first = items.first()?.get().as_bytes().first()?;
+        // A list of numbers is one prompt in tokens.
+        (*first == b'[' || (!nested && *first == b'"')).then_some(items.len())
+    };
+    [(Key::Prompt, false), (Key::Text, false), (Key::InputIds, true)]
+        .into_iter()
+        .find_map(|(key, nested)| count(key, nested))
+        .unwrap_or(0)
+}
+
+/// SGLang shares one room among the samples of a request: they hang or mix.
+pub(super) fn sglang_refuses(peek: &Peek) -> Option<Unsupported> {
+    const SAMPLES: &str = "more than one sample per prompt shares one bootstrap room in SGLang; send n = 1";
+    match (peek.n, peek.best_of) {
+        (Count::Absent | Count::Is(0 | 1), Count::Absent | Count::Is(0 | 1)) => None,
+        (Count::Absent | Count::Is(0 | 1), _) => Some(because("best_of", SAMPLES)),
+        _ => Some(because("n", SAMPLES)),
+    }
+}
+
+/// The body for both SGLang legs. The fields stand last: its parser takes the last of two equal keys.
+pub(super) fn sglang(body: &Bytes, peek: &Peek, rid: &[u8], at: Bootstrap<'_>, rooms: &[u64]) -> Segments {
+    let mut splice = Splice::new(body, peek);
+    for member in peek.owned() {
+        splice.remove(member);
+    }
+    splice.append(fields(rid, at, rooms, prompts(body, peek)).into());
+    splice.finish()
+}
+
+fn fields(rid: &[u8], at: Bootstrap<'_>, rooms: &[u64], prompts: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(160);
+    let host = format!("\"{}\"", at.host);
+    let port = at.port.to_string();
+    if prompts == 0 {
+        out.extend_from_slice(b"\"rid\":\"");
+        out.extend_from_slice(rid);
+        out.extend_from_slice(b"\",");
+        let room = rooms.first().copied().unwrap_or_default();
+        out.extend_from_slice(
+            format!("\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}").as_bytes(),
+        );
+        return out;
+    }
+    let list = |item: &dyn Fn(usize) -> String| (0..prompts).map(item).collect::<Vec<_>>().join(",");
+    let rid = String::from_utf8_lossy(rid);
+    let rids = list(&|i| format!("\"{rid}-{i}\""));
+    let hosts = list(&|_| host.clone());
+    let ports = list(&|_| port.clone());
+    let rooms = list(&|i| rooms.get(i).copied().unwrap_or_default().to_string());
+    out.extend_from_slice(
+        format!(
+            "\"rid\":[{rids}],\"bootstrap_host\":[{hosts}],\"bootstrap_port\":[{ports}],\"bootstrap_room\":[{rooms}]"
+        )
+        .as_bytes(),
+    );
+    out
+}
+
+/// A new bootstrap room: unique among the live ones of a prefill by chance (2^63), above the engines' own small ones.
+pub(super) fn room() -> u64 {
+    fastrand::u64(1000..1 << 63)
+}
+
+/// vLLM's prefill answers with parameters for the first prompt only.
+pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
+    if prompts(body, peek) > 1 {
+        return Some(because("prompt", "vLLM's prefill hands over one prompt only; send one request per prompt"));
+    }
+    match peek.best_of {
+        Count::Absent | Count::Is(0 | 1) => None,
+        _ => Some(because("best_of", "best_of has no prefill/decode form")),
+    }
+}
+
+/// The prefill body for vLLM: one token, no stream, one sample, and the wish for KV parameters.
+pub(super) fn vllm_prefill(body: &Bytes, peek: &Peek, route: Route) -> Segments {
+    const ONE: Bytes = Bytes::from_static(b"1");
+    let mut splice = Splice::new(body, peek);
+    for member in peek.owned() {
+        splice.remove(member);
+    }
+    let limit = if route == Route::Responses { Key::MaxOutputTokens } else { Key::MaxTokens };
+    for member in &peek.members {
+        match member.key {
+            Key::Stream => splice.replace(member, Bytes::from_static(b"false")),
+            Key::StreamOptions => splice.remove(member),
+            Key::MaxTokens
+            | Key::MaxCompletionTokens
+            | Key::MaxOutputTokens
+            | Key::MinTokens
+            | Key::MinCompletionTokens
+            | Key::N => splice.replace(member, ONE),
+            _ => &mut splice,
+        };
+    }
+    if peek.member(limit).is_none() {
+        splice.append(Bytes::from(format!("\"{}\":1", limit.as_str())));
+    }
+    splice.append(Bytes::from_static(
+        b"\"kv_transfer_params\":{\"do_remote_decode\":true,\"do_remote_prefill\":false}",
+    ));
+    splice.finish()
+}
+
+/// The decode body for vLLM: the client's, and the prefill's parameters word for word.
+pub(super) fn vllm_decode(body: &Bytes, peek: &Peek, params: &RawValue) -> Segments {
+    let mut splice = Splice::new(body, peek);
+    for member in peek.owned() {
+        splice.remove(member);
+    }
+    splice.append(Bytes::from([b"\"kv_transfer_params\":", params.get().as_bytes()].concat()));
+    splice.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::request::peek::peek;
+    use serde_json::{Value, json};
+
+    fn value(segments: &Segments) -> Value {
+        serde_json::from_slice(&segments.to_vec()).unwrap()
+    }
+
+    fn parsed(text: &'static str) -> (Bytes, Peek) {
+        let body = Bytes::from_static(text.as_bytes());
+        let peek = peek(&body).unwrap();
+        (body, peek)
+    }
+
+    const AT: Bootstrap<'static> = Bootstrap { host: "10.0.0.1", port: 8998 };
+
+    #[test]
+    fn both_sglang_legs_get_the_clients_bytes_and_the_fields_last() {
+        let (body, peek) = parsed(r#"{"model":"m","bootstrap_room":7,"x":1e400,"messages":[]}"#);
+        let out = sglang(&body, &peek, b"r-1", AT, &[5000]).to_vec();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text,
+            r#"{"model":"m","x":1e400,"messages":[],"rid":"r-1","bootstrap_host":"10.0.0.1","bootstrap_port":8998,"bootstrap_room":5000}"#
+        );
+    }
+
+    #[test]
+    fn a_list_of_prompts_gets_a_room_each_and_token_ids_are_one_prompt() {
+        for (text, expected) in [
+            (r#"{"prompt":["a","b","c"]}"#, 3),
+            (r#"{"prompt":["a"]}"#, 1),
+            (r#"{"prompt":"a"}"#, 0),
+            (r#"{"prompt":[1,2,3]}"#, 0),
+            (r#"{"prompt":[[1,2],[3]]}"#, 2),
+            (r#"{"text":["a","b"]}"#, 2),
+            (r#"{"input_ids":[1,2]}"#, 0),
+            (r#"{"input_ids":[[1],[2]]}"#, 2),
+            (r#"{"messages":[{"role":"user"}]}"#, 0),
+        ] {
+            let body = Bytes::from_static(text.as_bytes());
+            let peek = peek(&body).unwrap();
+            assert_eq!(prompts(&body, &peek), expected, "{text}");
+        }
+        let (body, peek) = parsed(r#"{"prompt":["a","b"]}"#);
+        let out = value(&sglang(&body, &peek, b"r", AT, &[1001, 1002]));
+        assert_eq!(out["bootstrap_room"], json!([1001, 1002]));
+        assert_eq!(out["bootstrap_host"], json!(["10.0.0.1", "10.0.0.1"]));
+        assert_eq!(out["rid"], json!(["r-0", "r-1"]));
+    }
+
+    #[test]
+    fn b54_more_samples_than_one_are_refused_by_name() {
+        for (text, param) in [
+            (r#"{"n":2}"#, Some("n")),
+            (r#"{"n":"2"}"#, Some("n")),
+            (r#"{"best_of":3}"#, Some("best_of")),
+            (r#"{"n":1,"best_of":1}"#, None),
+            (r#"{"n":null}"#, None),
+        ] {
+            let body = Bytes::from_static(text.as_bytes());
+            assert_eq!(sglang_refuses(&peek(&body).unwrap()).and_then(|u| u.param), param, "{text}");
+        }
+    }
+
+    #[test]
+    fn b46_b48_the_vllm_prefill_body_is_valid_whatever_limits_the_client_set() {
+        let (body, peek) = parsed(
+            r#"{"stream":true,"stream_options":{"include_usage":true},"max_tokens":500,"min_tokens":100,"n":3,"seed":18446744073709551616}"#,
+        );
+        let out = vllm_prefill(&body, &peek, Route::ChatCompletions).to_vec();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#"{"stream":false,"max_tokens":1,"min_tokens":1,"n":1,"seed":18446744073709551616,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false}}"#
+        );
+        let (body, peek) = parsed(r#"{"messages":[]}"#);
+        assert_eq!(value(&vllm_prefill(&body, &peek, Route::ChatCompletions))["max_tokens"], 1);
+        assert_eq!(value(&vllm_prefill(&body, &peek, Route::Responses))["max_output_tokens"], 1);
+        let params: Box<RawValue> = serde_json::from_str(r#"{"remote_block_ids":[[1,2]],"k":1e400}"#).unwrap();
+        let out = vllm_decode(&body, &peek, &params).to_vec();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#"{"messages":[],"kv_transfer_params":{"remote_block_ids":[[1,2]],"k":1e400}}"#
+        );
+    }
+
+    #[test]
+    fn b136_rooms_are_plain_integers_within_63_bits_and_do_not_repeat() {
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..100_000 {
+            let room = room();
+            assert!((1000..1 << 63).contains(&room) && seen.insert(room));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Prefill and decode as one attempt (`docs/pd.md` is the specification, table by table).
+//!
+//! One attempt is one prefill, one decode and fresh ids, chosen together from one snapshot. SGLang's legs run at once and
+//! meet in a bootstrap room (`sglang`); vLLM's run one after the other, and the prefill's answer carries what the
+//! decode pulls (`vllm`). Both come down to a [`Verdict`], and `run` decides, here and nowhere else, whether another attempt
+//! follows.
+
+mod abort;
+mod bodies;
+mod run;
+mod sglang;
+mod start;
+mod token;
+mod vllm;
+
+use bytes::Bytes;
+use http::request::Parts;
+
+use super::answer::Answer;
+use super::retry::Reason;
+use crate::proxy::error::Failure;
+use crate::proxy::request::peek::Peek;
+use crate::proxy::request::route::Route;
+use crate::types::clock::Instant;
+use crate::upstream::Head;
+
+pub use abort::Abort;
+pub use run::{has_form, run};
+
+/// A request for two legs.
+#[derive(Debug)]
+pub struct PairJob<'a> {
+    pub parts: &'a Parts,
+    pub route: Route,
+    pub body: &'a Bytes,
+    pub peek: &'a Peek,
+    /// Index of the service in every snapshot.
+    pub service: usize,
+    pub deadline: Option<Instant>,
+}
+
+/// Which engine of a pair something is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Prefill,
+    Decode,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+enum Verdict {
+    /// The client gets this.
+    Relay(Answer),
+    /// The client gets this, and nothing is tried again.
+    Refuse(Failure),
+    /// This engine failed in a way that the table allows to repeat; `last` is what the client gets if it is not.
+    Failed(Side, Reason, Result<Answer, Failure>),
+    /// This engine was withdrawn before its first byte: decide again, no retry is spent.
+    Withdrawn(Side),
+}
+
+/// A complete error answer, by the table: P's and D's alike.
+fn rejected(side: Side, head: Head, body: Bytes) -> Verdict {
+    let status = head.status;
+    let answer = Answer::Whole { head, body };
+    match super::retry::verdict(status) {
+        super::retry::Verdict::Busy => Verdict::Failed(side, Reason::Busy, Ok(answer)),
+        super::retry::Verdict::Failed => Verdict::Failed(side, Reason::ServerError, Ok(answer)),
+        super::retry::Verdict::Final => Verdict::Relay(answer),
+    }
+}

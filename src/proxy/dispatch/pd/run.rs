@@ -1,0 +1,153 @@
+//! The loop of pair attempts.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::super::answer::Answer;
+use super::super::retry::Reason;
+use super::{PairJob, Side, Verdict, bodies, sglang, vllm};
+use crate::config::EngineKind;
+use crate::proxy::context::{Shared, Worker};
+use crate::proxy::error::{Failure, Refusal};
+use crate::proxy::relay::{Leg, Ticket};
+use crate::proxy::request::route::Route;
+use crate::proxy::route::{self, Excluded};
+use crate::registry::{Role, Service};
+
+/// Whether this kind of engine has a two-leg form of a route.
+pub fn has_form(kind: EngineKind, route: Route) -> bool {
+    match kind {
+        EngineKind::Plain => false,
+        EngineKind::Sglang => bodies::sglang_serves(route),
+        EngineKind::Vllm(_) => bodies::vllm_serves(route),
+    }
+}
+
+/// What the attempts so far have used up.
+#[derive(Debug, Default)]
+struct Spent {
+    excluded: Excluded,
+    retries: u32,
+    /// A busy answer of this side was already tried elsewhere.
+    busy: [bool; 2],
+    raced: bool,
+    last: Option<Result<Answer, Failure>>,
+}
+
+/// Makes attempts until one has an answer for the client, or there is nothing left to try.
+pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failure> {
+    let worker = Arc::clone(&ticket.worker);
+    let shared = Arc::clone(&worker.shared);
+    let mut spent = Spent::default();
+    if let Some(service) = current(&shared, job.service) {
+        refuse(service.config.engine, job)?;
+        service.budget.request();
+    }
+    loop {
+        let service = current(&shared, job.service).ok_or(Failure::Internal("the service left the configuration"))?;
+        let Some((prefill, decode)) = pair(&shared, &service, &spent.excluded) else {
+            return spent.last.unwrap_or_else(|| Err(no_pair(&service)));
+        };
+        ticket.attempt(&decode);
+        ticket.prefill = Some(Arc::clone(prefill.endpoint()));
+        let engines = [prefill.endpoint().id, decode.endpoint().id];
+        let verdict = attempt(&worker, ticket, job, &service, prefill, decode, spent.raced).await;
+        match verdict {
+            Verdict::Relay(answer) => return Ok(answer),
+            Verdict::Refuse(failure) => return Err(failure),
+            Verdict::Withdrawn(side) => spent.excluded.add_id(engines[side as usize]),
+            Verdict::Failed(side, reason, last) => {
+                let worth = spent.note(side, reason, engines[side as usize]);
+                spent.last = Some(last);
+                if !(worth && spent.again(&shared, &service, side, reason)) {
+                    return spent.last.take().unwrap_or(Err(Failure::Internal("no attempt was made")));
+                }
+            }
+        }
+    }
+}
+
+async fn attempt(
+    worker: &Arc<Worker>,
+    ticket: &Ticket,
+    job: &PairJob<'_>,
+    service: &Arc<Service>,
+    prefill: Leg,
+    decode: Leg,
+    fresh: bool,
+) -> Verdict {
+    match service.config.engine {
+        EngineKind::Sglang => sglang::attempt(worker, ticket, job, service, prefill, decode, fresh).await,
+        _ => vllm::attempt(worker, ticket, job, service, prefill, decode, fresh).await,
+    }
+}
+
+/// Prefill's hold, then decode's; a refusal of the second gives the first back.
+fn pair(shared: &Shared, service: &Service, excluded: &Excluded) -> Option<(Leg, Leg)> {
+    let metrics = &shared.services[service.index];
+    let leg = |role| Some(Leg::new(route::pick_role(service, role, excluded)?, Arc::clone(metrics)));
+    Some((leg(Role::Prefill)?, leg(Role::Decode)?))
+}
+
+fn refuse(kind: EngineKind, job: &PairJob<'_>) -> Result<(), Failure> {
+    let unsupported = match kind {
+        EngineKind::Sglang => bodies::sglang_refuses(job.peek),
+        _ => bodies::vllm_refuses(job.body, job.peek),
+    };
+    let Some(unsupported) = unsupported else { return Ok(()) };
+    Err(Failure::Refused(Refusal {
+        status: StatusCode::BAD_REQUEST,
+        code: "unsupported_on_pd",
+        message: unsupported.why.into(),
+        param: unsupported.param,
+        allow: None,
+        close: false,
+    }))
+}
+
+fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
+    shared.view.load().services.get(index).map(Arc::clone)
+}
+
+fn no_pair(service: &Service) -> Failure {
+    let registered = !service.prefills.is_empty() && !service.decodes.is_empty();
+    Failure::NoEndpoint { service: service.config.name.clone(), registered }
+}
+
+impl Spent {
+    /// Notes a failure; whether another attempt is worth asking for.
+    fn note(&mut self, side: Side, reason: Reason, engine: u64) -> bool {
+        match reason {
+            // The engine is well: the connection was closed while it waited.
+            Reason::ReuseRace => return !std::mem::replace(&mut self.raced, true),
+            // The parameters, not the engines.
+            Reason::KvTooOld => return true,
+            Reason::Busy => {
+                self.excluded.add_id(engine);
+                return !std::mem::replace(&mut self.busy[side as usize], true);
+            }
+            _ => self.excluded.add_id(engine),
+        }
+        true
+    }
+
+    /// Whether another attempt may be made; if so it is counted.
+    fn again(&mut self, shared: &Shared, service: &Service, side: Side, reason: Reason) -> bool {
+        let role = match side {
+            Side::Prefill => Role::Prefill,
+            Side::Decode => Role::Decode,
+        };
+        if self.retries >= service.config.retries.max || !route::has_other_role(service, role, &self.excluded) {
+            return false;
+        }
+        let metrics = &shared.services[service.index];
+        if !service.budget.take() {
+            metrics.budget_exhausted();
+            return false;
+        }
+        self.retries += 1;
+        metrics.retry(reason.as_str());
+        true
+    }
+}

@@ -1,0 +1,93 @@
+//! A decode's answer up to its first token event.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::{Value, json};
+
+use super::token::{Sign, sign};
+use crate::proxy::dispatch::answer::{Answer, Gathered, gather, next};
+use crate::proxy::relay::Leg;
+use crate::proxy::request::headers::is_event_stream;
+use crate::types::clock::Instant;
+use crate::upstream::{self, BodyFraming, Conn, Decoder, Head, LegError, Written};
+
+/// How a decode began.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// A token event, or a complete head of an answer that is no stream: nothing of it may be repeated from here.
+    Good(Answer),
+    /// A complete error answer, or an error event before any token made into one. The leg is over.
+    Bad(Head, Bytes),
+    Failed(LegError),
+}
+
+/// Time limits while a decode's answer is awaited.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waits {
+    pub(super) idle: Option<Duration>,
+    pub(super) deadline: Option<Instant>,
+}
+
+/// Reads `answer` until it is clear what it is.
+pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg, waits: Waits) -> Begun {
+    let upstream::Answer { head, sent_all } = answer;
+    let reusable = sent_all && head.keep_alive;
+    if head.status.as_u16() >= 400 {
+        return match gather(&mut conn, &head, waits.idle, waits.deadline).await {
+            Gathered::Whole(body) => {
+                leg.end(super::super::retry::outcome(head.status).1);
+                if reusable && conn.buffer().is_empty() {
+                    leg.endpoint().pool.put(conn);
+                }
+                Begun::Bad(head, body)
+            }
+            Gathered::TooLarge(prefix, decoder) => {
+                Begun::Good(Answer::Stream { conn, head, prefix, decoder, reusable, leg })
+            }
+            Gathered::Failed(error) => {
+                leg.fail(&error);
+                Begun::Failed(error)
+            }
+        };
+    }
+    let mut decoder = Decoder::new(head.framing);
+    let mut held = BytesMut::new();
+    if is_event_stream(&head.headers) {
+        loop {
+            match next(&mut conn, &mut decoder, waits.idle, waits.deadline).await {
+                Ok(Some(data)) => held.extend_from_slice(&data),
+                Ok(None) => break,
+                Err(fault) => {
+                    let error = LegError { fault, written: Written::All, answered: true, reused: None };
+                    leg.fail(&error);
+                    return Begun::Failed(error);
+                }
+            }
+            match sign(&held) {
+                Sign::Wait => {}
+                Sign::Token => break,
+                Sign::Error(error) => {
+                    leg.end(crate::types::outcome::LegOutcome::Error);
+                    let (head, body) = in_band(&error);
+                    return Begun::Bad(head, body);
+                }
+            }
+        }
+    }
+    Begun::Good(Answer::Stream { conn, head, prefix: held.freeze(), decoder, reusable, leg })
+}
+
+/// An error event as the complete answer it should have been.
+fn in_band(error: &Value) -> (Head, Bytes) {
+    let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+    let status = code.filter(|code| (400..600).contains(code)).and_then(|code| StatusCode::from_u16(code).ok());
+    let body = Bytes::from(json!({ "error": error }).to_string());
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (Head { status, headers, framing: BodyFraming::Length(body.len() as u64), keep_alive: false }, body)
+}
