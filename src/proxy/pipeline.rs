@@ -169,11 +169,12 @@ fn can_serve(snapshot: &crate::registry::Snapshot) -> Result<(), Failure> {
     if snapshot.has_selectable() {
         return Ok(());
     }
-    let service = snapshot.services.first();
-    Err(Failure::NoEndpoint {
-        service: service.map(|s| s.config.name.clone()).unwrap_or_default(),
-        registered: service.is_some_and(|s| !s.endpoints.is_empty()),
-    })
+    let lacking = snapshot.services.first().and_then(|service| Some((service, service.lacks()?)));
+    match lacking {
+        Some((service, role)) => Err(Failure::no_endpoint(service, role)),
+        // Something was restored just now.
+        None => Ok(()),
+    }
 }
 
 /// One pass over the body; a large one does not hold up the other requests of this thread.

@@ -15,7 +15,7 @@ use crate::proxy::request::headers::{Credentials, Forward, write_head};
 use crate::proxy::request::id::RequestId;
 use crate::proxy::request::splice::Segments;
 use crate::proxy::route::{self, Excluded};
-use crate::registry::{Endpoint, Service};
+use crate::registry::{Endpoint, Role, Service};
 use crate::types::clock::{self, Instant};
 use crate::upstream::{self, Conn, Decoder, Outbound};
 
@@ -50,6 +50,9 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
     let mut spent =
         Spent { excluded: Excluded::default(), retries: 0, busy: false, raced: false, last: None };
     if let Some(service) = current(shared, job.service) {
+        if service.has_pairs() {
+            return Err(Failure::UnsupportedOnPd("prefill/decode pairs are not served by this version"));
+        }
         service.budget.request();
     }
     loop {
@@ -57,7 +60,7 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
             return Err(Failure::Internal("the service left the configuration"));
         };
         let Some(hold) = route::pick(&service, &spent.excluded) else {
-            return spent.last.unwrap_or_else(|| Err(no_endpoint(&service)));
+            return spent.last.unwrap_or_else(|| Err(Failure::no_endpoint(&service, Role::Mixed)));
         };
         let mut leg = Leg::new(hold, Arc::clone(&shared.services[job.service]));
         ticket.attempt(&leg);
@@ -161,10 +164,6 @@ impl Spent {
 
 fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
     shared.view.load().services.get(index).map(Arc::clone)
-}
-
-fn no_endpoint(service: &Service) -> Failure {
-    Failure::NoEndpoint { service: service.config.name.clone(), registered: !service.endpoints.is_empty() }
 }
 
 /// The request as bytes for one engine. Only the head is made anew; the body's pieces are shared by every attempt.
