@@ -25,7 +25,7 @@ impl Control {
 
     fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         let snapshot = self.shared.view.load();
-        snapshot.services.iter().flat_map(|s| s.endpoints.iter().cloned()).collect()
+        snapshot.services.iter().flat_map(|s| s.all().cloned()).collect()
     }
 
     /// Brings gauges that are read from state, rather than kept, up to date before a scrape.
@@ -41,7 +41,7 @@ impl Control {
 impl EndpointControl for Control {
     fn list(&self) -> Vec<EndpointStatus> {
         let mut list: Vec<_> = self.endpoints().iter().map(|e| status(e)).collect();
-        list.sort_by(|a, b| a.url.cmp(&b.url));
+        list.sort_by(|a, b| (&a.url, &a.role).cmp(&(&b.url, &b.role)));
         list
     }
 

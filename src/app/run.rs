@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::build::{Router, build};
 use crate::admin::{self, AdminState};
-use crate::config::RouterConfig;
+use crate::config::{self, RouterConfig};
 use crate::drain::{Phase, Phases, Signals, Tracker, run_sequence};
 use crate::proxy::admission::keys;
 use crate::proxy::context::{Shared, Worker};
@@ -42,6 +42,9 @@ pub fn run(config: RouterConfig) -> anyhow::Result<()> {
 async fn serve(config: RouterConfig) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signal handlers")?;
     let (front_at, admin_at) = (config.listen, config.admin.listen);
+    for note in config::notes(&config) {
+        info!("{note}");
+    }
     let Router { shared, writer, workers, lanes, places, admin, access } = build(config, Arc::new(TcpDial))?;
     let front = bind(front_at).with_context(|| format!("listen {front_at}"))?;
     let admin_listener = bind(admin_at).with_context(|| format!("admin.listen {admin_at}"))?;

@@ -53,7 +53,7 @@ impl Check {
         }
     }
 
-    /// With `--print` the verdict is a comment, so that the output can be used as a configuration.
+    /// With `--print` the verdict and the notes are comments, so that the output can be used as a configuration.
     fn table(&self, config: &RouterConfig) -> String {
         let (services, endpoints) = counts(config);
         let verdict = format!(
@@ -62,7 +62,13 @@ impl Check {
             plural(services),
             plural(endpoints)
         );
-        if self.print { format!("# {verdict}{}", config::print(config)) } else { verdict }
+        let notes = config::notes(config).into_iter().map(|note| format!("note: {note}\n"));
+        let said: String = std::iter::once(verdict).chain(notes).collect();
+        if !self.print {
+            return said;
+        }
+        let comments: String = said.lines().map(|line| format!("# {line}\n")).collect();
+        comments + &config::print(config)
     }
 
     fn json(&self, config: Option<&RouterConfig>, problems: &[Problem]) -> String {
@@ -73,6 +79,7 @@ impl Check {
             "services": services,
             "endpoints": endpoints,
             "problems": problems,
+            "notes": config.map(config::notes).unwrap_or_default(),
         });
         if let (true, Some(config)) = (self.print, config) {
             document["effective"] = json!(config::document(config));
@@ -82,7 +89,8 @@ impl Check {
 }
 
 fn counts(config: &RouterConfig) -> (usize, usize) {
-    (config.services.len(), config.services.iter().map(|service| service.endpoints.len()).sum())
+    let endpoints = |s: &config::Service| s.prefill.len() + s.decode.len() + s.endpoints.len();
+    (config.services.len(), config.services.iter().map(endpoints).sum())
 }
 
 fn plural(count: usize) -> &'static str {

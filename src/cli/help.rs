@@ -32,6 +32,8 @@ pub(super) const TANDEM: &str = concat!(
 Examples:
   Route to two engines, without a file:
     tandem router --worker http://10.0.0.7:8000 --worker http://10.0.0.8:8000
+  Route to a prefill and a decode engine:
+    tandem router --engine vllm --prefill http://10.0.0.7:8000 --decode http://10.0.0.8:8000
   Check a configuration and see what it means:
     tandem check router.yaml --print
 
@@ -47,6 +49,12 @@ over the file, the file over the default. docs/configuration.md describes every 
 Examples:
   Two engines that serve one model; other models are answered with 404:
     tandem router --worker http://10.0.0.7:8000 --worker http://10.0.0.8:8000 --model mistral-7b
+  SGLang, two prefills and two decodes; the second prefill's bootstrap server is not on port 8998:
+    tandem router --engine sglang \
+      --prefill http://10.0.0.7:30000 --prefill http://10.0.0.8:30000,bootstrap=9001 \
+      --decode http://10.0.0.9:30000 --decode http://10.0.0.10:30000
+  vLLM, KV pulled by NIXL:
+    tandem router --engine vllm --prefill http://10.0.0.7:8000 --decode http://10.0.0.8:8000
   From a file, listening elsewhere than it says:
     tandem router --config /etc/tandem/router.yaml --listen 127.0.0.1:8080
   The same by environment, as in a container:

@@ -20,6 +20,8 @@ pub(super) struct Router {
     #[command(flatten)]
     service: ServiceFlags,
     #[command(flatten)]
+    engine: EngineFlags,
+    #[command(flatten)]
     keys: KeyFlags,
 }
 
@@ -27,31 +29,38 @@ pub(super) struct Router {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "One service without a file")]
 struct ServiceFlags {
-    /// Engine to route to, http://HOST:PORT; may be repeated. Together they are one service named `default`
+    /// Engine that serves whole requests, http://HOST:PORT; may be repeated. Together with the prefill and decode
+    /// engines they are one service named `default`
     #[arg(long, value_name = "URL")]
     worker: Vec<String>,
+    /// Prefill engine, for `SGLang` with the port of its bootstrap server if that is not 8998; may be repeated
+    #[arg(long, value_name = "URL[,bootstrap=PORT]")]
+    prefill: Vec<String>,
+    /// Decode engine, http://HOST:PORT; may be repeated
+    #[arg(long, value_name = "URL")]
+    decode: Vec<String>,
     /// Model name it answers to; may be repeated. None: every name
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
-    /// Choice of engine: `round_robin`, `least_in_flight` (default) or `power_of_two`
+    /// Choice of engine, for every role: `round_robin`, `least_in_flight` (default) or `power_of_two`
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 }
 
-/// Defines the flags that set one key each, and the list that carries them to the reader.
+/// Defines flags that set one key each, and the list that carries them to the reader.
 macro_rules! key_flags {
-    ($($field:ident, $flag:literal, $name:literal, $key:literal, $help:literal;)*) => {
+    ($struct:ident, $heading:literal; $($field:ident, $flag:literal, $name:literal, $key:literal, $help:literal;)*) => {
         /// Each sets the key of the configuration that its help names.
         #[derive(Debug, Default, Args)]
-        #[command(next_help_heading = "Keys of the configuration")]
-        struct KeyFlags {
+        #[command(next_help_heading = $heading)]
+        struct $struct {
             $(
                 #[arg(long = $flag, value_name = $name, help = concat!($help, " [key: ", $key, "]"))]
                 $field: Option<String>,
             )*
         }
 
-        impl KeyFlags {
+        impl $struct {
             fn values(&self) -> Vec<FlagValue> {
                 let given = [$((concat!("--", $flag), $key, &self.$field),)*];
                 let value = |(flag, key, value): (_, _, &Option<String>)| {
@@ -69,6 +78,16 @@ macro_rules! key_flags {
 }
 
 key_flags! {
+    EngineFlags, "One service without a file";
+    engine, "engine", "KIND", "services[].engine.kind", "`plain` (default), `sglang` or `vllm`";
+    connector, "connector", "NAME", "services[].engine.connector", "How vLLM hands KV over: `nixl` (default) or `store`";
+    handoff_max_age, "handoff-max-age", "TIME", "services[].upstream.handoff_max_age", "Oldest KV parameters a vLLM decode is sent, such as 15s";
+    kv_lease, "kv-lease", "TIME", "services[].upstream.kv_lease", "How long a vLLM prefill keeps KV that nobody asks for, such as 30s";
+    cancel_decode_grace, "cancel-decode-grace", "TIME", "services[].upstream.cancel_decode_grace", "How long an SGLang pair goes on that is given up, or `auto`";
+}
+
+key_flags! {
+    KeyFlags, "Keys of the configuration";
     listen, "listen", "IP:PORT", "listen", "Front door";
     admin_listen, "admin-listen", "IP:PORT", "admin.listen", "Probes, metrics and operator routes";
     admin_token_file, "admin-token-file", "FILE", "admin.token_file", "Token of operator routes that change something";
@@ -101,8 +120,10 @@ impl Router {
 
     fn flags(&self) -> Flags {
         Flags {
-            values: self.keys.values(),
+            values: [self.engine.values(), self.keys.values()].concat(),
             workers: self.service.worker.clone(),
+            prefills: self.service.prefill.clone(),
+            decodes: self.service.decode.clone(),
             models: self.service.model.clone(),
             policy: self.service.policy.clone(),
         }
@@ -110,6 +131,6 @@ impl Router {
 
     #[cfg(test)]
     pub(super) fn every_flag() -> Flags {
-        Self { keys: KeyFlags::every(), ..Self::default() }.flags()
+        Self { keys: KeyFlags::every(), engine: EngineFlags::every(), ..Self::default() }.flags()
     }
 }

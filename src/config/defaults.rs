@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::router::{
-    AccessLog, Admin, Authorization, EngineKind, Limits, Log, LogFormat, LogSink, ModelMatch, Policy,
-    Retries, RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts, Upstream,
+    AccessLog, Admin, Authorization, DEFAULT_BOOTSTRAP_PORT, EngineKind, Limits, Log, LogFormat, LogSink,
+    ModelMatch, Policies, Policy, Retries, RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts,
+    Upstream,
 };
 
 const fn every_address(port: u16) -> SocketAddr {
@@ -70,14 +71,41 @@ impl Service {
             model_match: ModelMatch::Auto,
             engine: EngineKind::Plain,
             endpoints,
-            policy: Policy::LeastInFlight,
+            prefill: Vec::new(),
+            decode: Vec::new(),
+            policy: Policies::all(Policy::LeastInFlight),
             retries: Retries { max: 2, budget: 0.2, floor: 3 },
             upstream: Upstream {
                 authorization: Authorization::Auto,
                 idle: Duration::from_secs(4),
                 cookies: false,
+                handoff_max_age: Duration::from_secs(15),
+                kv_lease: Duration::from_secs(30),
+                cancel_decode_grace: None,
             },
         }
+    }
+
+    /// A service of prefill/decode pairs that answers to any model, everything else at its default.
+    pub fn pairs(
+        name: &str,
+        engine: EngineKind,
+        prefill: Vec<StaticEndpoint>,
+        decode: Vec<StaticEndpoint>,
+    ) -> Self {
+        let mut service = Self { engine, prefill, decode, ..Self::plain(name, Vec::new()) };
+        if engine == EngineKind::Sglang {
+            service
+                .prefill
+                .iter_mut()
+                .for_each(|at| _ = at.bootstrap_port.get_or_insert(DEFAULT_BOOTSTRAP_PORT));
+        }
+        service
+    }
+
+    /// Requests may be split into a prefill and a decode leg.
+    pub fn has_pairs(&self) -> bool {
+        !self.prefill.is_empty() && !self.decode.is_empty()
     }
 
     /// Whether it answers to models that no service lists: [`ModelMatch::Auto`] resolved.

@@ -25,7 +25,7 @@ impl StaticEndpoint {
             return Err(wrong(message));
         }
         let (host, port) = split_port(authority)?;
-        Ok(Self { host: normal_host(host)?, port })
+        Ok(Self { host: normal_host(host)?, port, bootstrap_port: None })
     }
 }
 

@@ -78,9 +78,15 @@ pub const KEYS: &[Key] = &[
     key("services[].name", "name", "required"),
     key("services[].models", "list of names", "[]"),
     key("services[].model_match", "auto, any or listed", "auto"),
-    key("services[].engine.kind", "plain", "plain"),
+    key("services[].engine.kind", "plain, sglang or vllm", "plain"),
+    key("services[].engine.connector", "nixl or store", "nixl"),
+    key("services[].discovery.static.prefill[].url", "http://HOST:PORT", "required"),
+    key("services[].discovery.static.prefill[].bootstrap_port", "port", "8998"),
+    key("services[].discovery.static.decode[].url", "http://HOST:PORT", "required"),
     key("services[].discovery.static.mixed[].url", "http://HOST:PORT", "required"),
     key("services[].policy.mixed", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
+    key("services[].policy.prefill", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
+    key("services[].policy.decode", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
     key("services[].retries.max", "count", "2"),
     key("services[].retries.budget", "share", "20%"),
     key("services[].retries.floor", "count", "3"),
@@ -88,6 +94,9 @@ pub const KEYS: &[Key] = &[
     content("services[].upstream.authorization.from_secret", "null"),
     key("services[].upstream.idle", "duration", "4s"),
     key("services[].upstream.cookies", "true or false", "false"),
+    key("services[].upstream.handoff_max_age", "duration", "15s"),
+    key("services[].upstream.kv_lease", "duration", "30s"),
+    key("services[].upstream.cancel_decode_grace", "auto or duration", "auto"),
 ];
 
 /// Keys of the design that this version does not have. Refused with those words: nothing is wrong with the spelling,
@@ -97,19 +106,10 @@ pub(super) const UNSUPPORTED: &[&str] = &[
     "state_file",
     "observer",
     "services[].discovery.kubernetes",
-    "services[].discovery.static.prefill",
-    "services[].discovery.static.decode",
-    "services[].discovery.static.mixed[].bootstrap_port",
-    "services[].engine.connector",
     "services[].eligibility",
     "services[].split",
     "services[].cohorts",
     "services[].sticky",
-    "services[].policy.prefill",
-    "services[].policy.decode",
-    "services[].upstream.handoff_max_age",
-    "services[].upstream.kv_lease",
-    "services[].upstream.cancel_decode_grace",
 ];
 
 /// The key at exactly this path.
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn children_are_the_names_below_a_section() {
         assert_eq!(children("shutdown"), ["delay", "grace"]);
-        assert_eq!(children("services[].discovery.static"), ["mixed"]);
+        assert_eq!(children("services[].discovery.static"), ["prefill", "decode", "mixed"]);
         assert!(children("").contains(&"services") && is_list("services"));
         assert!(children("log").len() == 2 && !is_list("log"));
     }

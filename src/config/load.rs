@@ -3,11 +3,11 @@
 //! One function per section, each a list of keys in the order of the documentation.
 
 use super::node::{Node, Value};
-use super::problem::Problem;
+use super::problem::{Place, Problem};
 use super::reader::{Reader, Section};
 use super::router::{
-    AccessLog, Admin, Authorization, Limits, Log, Retries, RouterConfig, Service, Shutdown, StaticEndpoint,
-    Timeouts, Upstream,
+    AccessLog, Admin, Authorization, DEFAULT_BOOTSTRAP_PORT, EngineKind, Limits, Log, Policies, Retries,
+    RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts, Upstream, VllmConnector,
 };
 use super::source::{Source, environment_tree, file_tree, flags_tree};
 use super::units::{self, Wrong};
@@ -23,7 +23,7 @@ pub fn load(source: &Source) -> Result<RouterConfig, Vec<Problem>> {
     let unreadable = matches!(file, Some(None));
     let file = file.flatten();
     let environment = environment_tree(&source.environment, &mut reader.problems);
-    let flags = flags_tree(&source.flags);
+    let flags = flags_tree(&source.flags, &mut reader.problems);
     let layers: Vec<&Node> = file.iter().chain([&environment, &flags]).collect();
     let root = Section::root(layers);
     let config = router(&mut reader, &root);
@@ -34,13 +34,15 @@ pub fn load(source: &Source) -> Result<RouterConfig, Vec<Problem>> {
     finish(config, reader.problems)
 }
 
-/// Sorted by place, and each mistake once: an alias can bring the same mapping in twice.
+/// Sorted by place, and each mistake once: an alias can bring the same mapping in twice, and a flag can set several keys.
 fn finish(config: RouterConfig, mut problems: Vec<Problem>) -> Result<RouterConfig, Vec<Problem>> {
     if problems.is_empty() {
         return Ok(config);
     }
     problems.sort_by(|a, b| a.at.cmp(&b.at));
-    problems.dedup();
+    let same_flag =
+        |a: &Problem, b: &Problem| matches!(a.at, Place::Flag(_)) && (&a.at, &a.got) == (&b.at, &b.got);
+    problems.dedup_by(|a, b| a == b || a.got.is_some() && a.message == b.message && same_flag(a, b));
     Err(problems)
 }
 
@@ -110,24 +112,47 @@ fn service(r: &mut Reader, s: &Section<'_>) -> Service {
     r.set(s, "name", words::service_name, &mut c.name);
     c.models = r.names(s, "models", words::model_name);
     r.set(s, "model_match", words::choice(words::MODEL_MATCH), &mut c.model_match);
-    r.set(&s.section("engine"), "kind", words::engine_kind, &mut c.engine);
-    c.endpoints = endpoints(r, &s.section("discovery").section("static"));
-    r.set(&s.section("policy"), "mixed", words::choice(words::POLICY), &mut c.policy);
+    c.engine = engine(r, &s.section("engine"));
+    let fixed = s.section("discovery").section("static");
+    c.prefill = fixed.entries("prefill").iter().map(|entry| prefill(r, entry, c.engine)).collect();
+    c.decode = fixed.entries("decode").iter().map(|entry| endpoint(r, entry)).collect();
+    c.endpoints = fixed.entries("mixed").iter().map(|entry| endpoint(r, entry)).collect();
+    policies(r, &s.section("policy"), &mut c.policy);
     retries(r, &s.section("retries"), &mut c.retries);
     upstream(r, &s.section("upstream"), &mut c.upstream);
     c
 }
 
+fn engine(r: &mut Reader, s: &Section<'_>) -> EngineKind {
+    let (mut kind, mut connector) = (EngineKind::Plain, VllmConnector::Nixl);
+    r.set(s, "kind", words::engine_kind, &mut kind);
+    r.set(s, "connector", words::choice(words::CONNECTOR), &mut connector);
+    if matches!(kind, EngineKind::Vllm(_)) { EngineKind::Vllm(connector) } else { kind }
+}
+
 /// An endpoint whose URL is bad keeps its place in the list, with an empty host, so that positions stay true.
-fn endpoints(r: &mut Reader, s: &Section<'_>) -> Vec<StaticEndpoint> {
-    let mut endpoints = Vec::new();
-    for entry in s.entries("mixed") {
-        let mut endpoint = StaticEndpoint { host: String::new(), port: 0 };
-        r.require(&entry, "url");
-        r.set(&entry, "url", StaticEndpoint::parse, &mut endpoint);
-        endpoints.push(endpoint);
+fn endpoint(r: &mut Reader, s: &Section<'_>) -> StaticEndpoint {
+    let mut endpoint = StaticEndpoint { host: String::new(), port: 0, bootstrap_port: None };
+    r.require(s, "url");
+    r.set(s, "url", StaticEndpoint::parse, &mut endpoint);
+    endpoint
+}
+
+/// Only SGLang has a default for the bootstrap port; a port under another kind is there because someone wrote it.
+fn prefill(r: &mut Reader, s: &Section<'_>, engine: EngineKind) -> StaticEndpoint {
+    let mut endpoint = endpoint(r, s);
+    let port = |text: &str| words::count(1, u16::MAX.into())(text).map(Some);
+    r.set(s, "bootstrap_port", port, &mut endpoint.bootstrap_port);
+    if engine == EngineKind::Sglang && s.node("bootstrap_port").is_none() {
+        endpoint.bootstrap_port = Some(DEFAULT_BOOTSTRAP_PORT);
     }
-    endpoints
+    endpoint
+}
+
+fn policies(r: &mut Reader, s: &Section<'_>, c: &mut Policies) {
+    r.set(s, "mixed", words::choice(words::POLICY), &mut c.mixed);
+    r.set(s, "prefill", words::choice(words::POLICY), &mut c.prefill);
+    r.set(s, "decode", words::choice(words::POLICY), &mut c.decode);
 }
 
 fn retries(r: &mut Reader, s: &Section<'_>, c: &mut Retries) {
@@ -147,6 +172,9 @@ fn upstream(r: &mut Reader, s: &Section<'_>, c: &mut Upstream) {
     }
     r.set(s, "idle", units::duration, &mut c.idle);
     r.set(s, "cookies", words::boolean, &mut c.cookies);
+    r.set(s, "handoff_max_age", units::positive, &mut c.handoff_max_age);
+    r.set(s, "kv_lease", units::positive, &mut c.kv_lease);
+    r.set(s, "cancel_decode_grace", words::auto(units::duration), &mut c.cancel_decode_grace);
 }
 
 fn at_least(least: u64, most: u64) -> impl Fn(&str) -> Result<u64, Wrong> {

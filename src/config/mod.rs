@@ -7,6 +7,7 @@
 //! * `reader`, `load` — values by key, the highest layer winning; `units`, `words`, `endpoint` read one value each;
 //! * `validate` — rules between keys;
 //! * `problem` — a mistake: where, which key, what is wrong, what is allowed;
+//! * `notes` — what is allowed and perhaps not meant;
 //! * `print` — the effective configuration, in a form that loads back to itself.
 //!
 //! Nothing here reads the process environment or opens a file by itself, [`File::read`] excepted; secrets are kept as
@@ -17,6 +18,7 @@ mod endpoint;
 mod keys;
 mod load;
 mod node;
+mod notes;
 mod print;
 mod problem;
 mod reader;
@@ -33,6 +35,7 @@ mod words;
 
 pub use keys::{KEYS, Key, OTHER_VARIABLES, Reload};
 pub use load::load;
+pub use notes::notes;
 pub use print::{Document, document, print};
 pub use problem::{Place, Problem};
 pub use router::*;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use super::router::{Authorization, LogSink, RouterConfig, Service};
+use super::router::{
+    Authorization, EngineKind, LogSink, Policies, RouterConfig, Service, StaticEndpoint, Upstream,
+};
 use super::units::{show_duration, show_share, show_size};
 use super::words;
 
@@ -121,32 +123,66 @@ fn timeouts(c: &RouterConfig) -> Document {
 }
 
 fn service(s: &Service) -> Document {
-    let one = |key, value| Document::Map(vec![(key, value)]);
-    let endpoints = s.endpoints.iter().map(|endpoint| one("url", text(endpoint))).collect();
     let retries = vec![
         ("max", Document::Count(s.retries.max.into())),
         ("budget", text(show_share(s.retries.budget))),
         ("floor", Document::Count(s.retries.floor.into())),
     ];
-    let authorization = match &s.upstream.authorization {
-        Authorization::FromSecret(file) => one("from_secret", path(Some(file))),
-        word => text(words::word(words::AUTHORIZATION, word)),
-    };
-    let upstream = vec![
-        ("authorization", authorization),
-        ("idle", duration(s.upstream.idle)),
-        ("cookies", Document::Bool(s.upstream.cookies)),
-    ];
     Document::Map(vec![
         ("name", text(&s.name)),
         ("models", Document::List(s.models.iter().map(text).collect())),
         ("model_match", text(words::word(words::MODEL_MATCH, &s.model_match))),
-        ("engine", one("kind", text(words::word(words::ENGINE_KIND, &s.engine)))),
-        ("discovery", one("static", one("mixed", Document::List(endpoints)))),
-        ("policy", one("mixed", text(words::word(words::POLICY, &s.policy)))),
+        ("engine", engine(s.engine)),
+        ("discovery", one("static", endpoints(s))),
+        ("policy", policies(s.policy)),
         ("retries", Document::Map(retries)),
-        ("upstream", Document::Map(upstream)),
+        ("upstream", upstream(&s.upstream)),
     ])
+}
+
+fn engine(kind: EngineKind) -> Document {
+    let mut map = vec![("kind", text(kind.as_str()))];
+    if let EngineKind::Vllm(connector) = kind {
+        map.push(("connector", text(words::word(words::CONNECTOR, &connector))));
+    }
+    Document::Map(map)
+}
+
+/// Lists that are empty are left out: a kind without pairs does not take the keys of one that has them.
+fn endpoints(s: &Service) -> Document {
+    let entry = |at: &StaticEndpoint| {
+        let bootstrap = at.bootstrap_port.map(|port| ("bootstrap_port", Document::Count(port.into())));
+        Document::Map([("url", text(at))].into_iter().chain(bootstrap).collect())
+    };
+    let lists = [("prefill", &s.prefill), ("decode", &s.decode), ("mixed", &s.endpoints)];
+    let filled = lists.into_iter().filter(|(_, list)| !list.is_empty());
+    Document::Map(
+        filled.map(|(role, list)| (role, Document::List(list.iter().map(entry).collect()))).collect(),
+    )
+}
+
+fn policies(p: Policies) -> Document {
+    let word = |policy| text(words::word(words::POLICY, &policy));
+    Document::Map(vec![("mixed", word(p.mixed)), ("prefill", word(p.prefill)), ("decode", word(p.decode))])
+}
+
+fn upstream(u: &Upstream) -> Document {
+    let authorization = match &u.authorization {
+        Authorization::FromSecret(file) => one("from_secret", path(Some(file))),
+        word => text(words::word(words::AUTHORIZATION, word)),
+    };
+    Document::Map(vec![
+        ("authorization", authorization),
+        ("idle", duration(u.idle)),
+        ("cookies", Document::Bool(u.cookies)),
+        ("handoff_max_age", duration(u.handoff_max_age)),
+        ("kv_lease", duration(u.kv_lease)),
+        ("cancel_decode_grace", u.cancel_decode_grace.map_or(auto(), duration)),
+    ])
+}
+
+fn one(key: &'static str, value: Document) -> Document {
+    Document::Map(vec![(key, value)])
 }
 
 fn text(value: impl Display) -> Document {

@@ -35,10 +35,15 @@ impl<'a> Section<'a> {
         self.nodes(name).last().copied()
     }
 
+    /// What stands at a path below this section in the highest layer that has it. The path may go through lists.
+    pub(super) fn written(&self, path: &str) -> Option<&'a Node> {
+        self.layers.iter().rev().find_map(|layer| descend(layer, path))
+    }
+
     /// Where a path below this section was written; the nearest place above it if it was not. The path may go
     /// through lists: `services[1].name`.
     pub(super) fn place(&self, path: &str) -> Place {
-        let found = self.layers.iter().rev().find_map(|layer| descend(layer, path));
+        let found = self.written(path);
         let above = path.rfind(['.', '[']).map(|at| &path[..at]);
         match (found, above) {
             (Some(node), _) => node.place.clone(),

@@ -135,10 +135,13 @@ pub struct Service {
     pub models: Vec<String>,
     pub model_match: ModelMatch,
     pub engine: EngineKind,
-    /// Static endpoints (`discovery.static.mixed`), as origins `http://host:port`.
+    /// Endpoints that serve whole requests alone (`discovery.static.mixed`), as origins `http://host:port`.
     pub endpoints: Vec<StaticEndpoint>,
-    /// Choice among mixed endpoints. Key `policy.mixed`.
-    pub policy: Policy,
+    /// Endpoints that only prefill (`discovery.static.prefill`). Empty exactly where `decode` is.
+    pub prefill: Vec<StaticEndpoint>,
+    /// Endpoints that only decode (`discovery.static.decode`).
+    pub decode: Vec<StaticEndpoint>,
+    pub policy: Policies,
     pub retries: Retries,
     pub upstream: Upstream,
 }
@@ -154,12 +157,39 @@ pub enum ModelMatch {
     Listed,
 }
 
-/// Key `engine.kind`.
+/// Key `engine.kind`: which dialect of prefill/decode its endpoints speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineKind {
     /// One leg: any OpenAI-compatible server.
     Plain,
+    /// Both legs at once, met through the prefill's bootstrap server.
+    Sglang,
+    /// The prefill first, then the decode.
+    Vllm(VllmConnector),
 }
+
+impl EngineKind {
+    /// The word of `engine.kind`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Sglang => "sglang",
+            Self::Vllm(_) => "vllm",
+        }
+    }
+}
+
+/// Key `engine.connector`: how a vLLM decode gets the KV of its prefill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VllmConnector {
+    /// The decode pulls it from the prefill; the prefill's answer carries the `kv_transfer_params` for that.
+    Nixl,
+    /// Both sides share a store (LMCache, shared storage); nothing has to be carried over.
+    Store,
+}
+
+/// Port of an SGLang prefill's bootstrap server where none is written: the engine's own default.
+pub const DEFAULT_BOOTSTRAP_PORT: u16 = 8998;
 
 /// One static endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,9 +197,26 @@ pub struct StaticEndpoint {
     /// Host name, IPv4 or bracketed IPv6 address as written.
     pub host: String,
     pub port: u16,
+    /// Port of the bootstrap server on the same host. Only prefills of SGLang have one, and after `load` all of them do.
+    pub bootstrap_port: Option<u16>,
 }
 
-/// Key `policy`.
+/// Key `policy`: a choice for each role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policies {
+    pub mixed: Policy,
+    pub prefill: Policy,
+    pub decode: Policy,
+}
+
+impl Policies {
+    /// The same choice for every role.
+    pub const fn all(policy: Policy) -> Self {
+        Self { mixed: policy, prefill: policy, decode: policy }
+    }
+}
+
+/// Choice among the endpoints of one role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     RoundRobin,
@@ -196,6 +243,14 @@ pub struct Upstream {
     pub idle: Duration,
     /// Pass the client's `Cookie` header on.
     pub cookies: bool,
+    /// Oldest KV parameters (vLLM) that a decode may still be sent, counted from the prefill's answer. Below `kv_lease`: a
+    /// decode that pulls after the lease answers 200 with garbage.
+    pub handoff_max_age: Duration,
+    /// How long a prefill keeps KV that no decode has asked for (vLLM).
+    pub kv_lease: Duration,
+    /// How long an SGLang pair that is given up is let go on, so that no running KV write hits pages of another request.
+    /// `None` (`auto`): nothing where the engine reports 0.5.23 or newer, else 5 s.
+    pub cancel_decode_grace: Option<Duration>,
 }
 
 /// Key `upstream.authorization`: what happens to the client's `Authorization` header.

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::keys;
-use super::node::{Entry, Node, Value};
+use super::node::{Node, Value};
 use super::problem::{Place, Problem};
 use super::suggest::nearest;
 
@@ -55,13 +55,34 @@ impl File {
 /// What the command line gave.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
+    /// Flags that set one key; those below `services[]` belong to the service that the next ones describe.
     pub values: Vec<FlagValue>,
-    /// `--worker`: endpoints of one service named `default`.
+    /// `--worker`: mixed endpoints of one service named `default`.
     pub workers: Vec<String>,
+    /// `--prefill`: prefill endpoints of that service, `URL` or `URL,bootstrap=PORT`.
+    pub prefills: Vec<String>,
+    /// `--decode`: decode endpoints of that service.
+    pub decodes: Vec<String>,
     /// `--model`: names that service answers to.
     pub models: Vec<String>,
-    /// `--policy` of that service.
+    /// `--policy` of that service, for every role.
     pub policy: Option<String>,
+}
+
+impl Flags {
+    /// The first flag that names an endpoint; none: no service is described by flags.
+    pub(super) fn endpoint_flag(&self) -> Option<&'static str> {
+        self.endpoints().into_iter().find(|(_, _, urls)| !urls.is_empty()).map(|(flag, ..)| flag)
+    }
+
+    /// Flag, role and values.
+    fn endpoints(&self) -> [(&'static str, &'static str, &[String]); 3] {
+        [
+            ("--worker", "mixed", &self.workers),
+            ("--prefill", "prefill", &self.prefills),
+            ("--decode", "decode", &self.decodes),
+        ]
+    }
 }
 
 /// A flag that sets one key.
@@ -145,40 +166,74 @@ fn is_port_link(rest: &str) -> bool {
     number && parts.next().is_some_and(|protocol| matches!(protocol, "TCP" | "UDP" | "SCTP"))
 }
 
-pub(super) fn flags_tree(flags: &Flags) -> Node {
+/// The part of a key that is below the one service of the flags.
+pub(super) fn of_service(key: &str) -> Option<&str> {
+    key.strip_prefix("services[].")
+}
+
+pub(super) fn flags_tree(flags: &Flags, problems: &mut Vec<Problem>) -> Node {
     let mut root = Node::empty_map(Place::Nowhere);
-    for FlagValue { flag, key, value } in &flags.values {
+    for FlagValue { flag, key, value } in flags.values.iter().filter(|value| of_service(value.key).is_none())
+    {
         root.put(key, Node::scalar(Place::Flag((*flag).to_owned()), value));
     }
-    if !flags.workers.is_empty() {
-        root.put("services", service_of_flags(flags));
+    if let Some(flag) = flags.endpoint_flag() {
+        let service = service_of_flags(flags, flag, problems);
+        root.put("services", list(flag, vec![service]));
     }
     root
 }
 
-/// The one service that `--worker`, `--model` and `--policy` describe, as a file would have written it.
-fn service_of_flags(flags: &Flags) -> Node {
-    let place = |flag: &str| Place::Flag(flag.to_owned());
-    let list = |flag: &str, items| Node { place: place(flag), value: Value::List(items) };
-    let mut service = Node::empty_map(place("--worker"));
-    service.put("name", Node::scalar(place("--worker"), "default"));
+/// The one service that flags describe, as a file would have written it. `flag`: the first that names an endpoint.
+fn service_of_flags(flags: &Flags, flag: &str, problems: &mut Vec<Problem>) -> Node {
+    let mut service = Node::empty_map(place(flag));
+    service.put("name", Node::scalar(place(flag), "default"));
     if !flags.models.is_empty() {
         let models = flags.models.iter().map(|model| Node::scalar(place("--model"), model)).collect();
         service.put("models", list("--model", models));
     }
-    if let Some(policy) = &flags.policy {
-        service.put("policy.mixed", Node::scalar(place("--policy"), policy));
-    }
-    let endpoint = |url: &String| {
-        let (key, node) = ("url".to_owned(), Node::scalar(place("--worker"), url));
-        Node {
-            place: place("--worker"),
-            value: Value::Map(vec![Entry { key, place: place("--worker"), node }]),
+    for FlagValue { flag, key, value } in &flags.values {
+        if let Some(key) = of_service(key) {
+            service.put(key, Node::scalar(place(flag), value));
         }
+    }
+    for (flag, role, values) in flags.endpoints() {
+        if let Some(policy) = &flags.policy {
+            service.put(&format!("policy.{role}"), Node::scalar(place("--policy"), policy));
+        }
+        if !values.is_empty() {
+            let entries = values.iter().map(|value| endpoint_of_flag(flag, value, problems)).collect();
+            service.put(&format!("discovery.static.{role}"), list(flag, entries));
+        }
+    }
+    service
+}
+
+/// `URL`, or for a prefill `URL,bootstrap=PORT`.
+fn endpoint_of_flag(flag: &str, value: &str, problems: &mut Vec<Problem>) -> Node {
+    let mut endpoint = Node::empty_map(place(flag));
+    let (url, option) = match value.split_once(',') {
+        Some((url, option)) if flag == "--prefill" => (url, Some(option)),
+        _ => (value, None),
     };
-    let workers = flags.workers.iter().map(endpoint).collect();
-    service.put("discovery.static.mixed", list("--worker", workers));
-    list("--worker", vec![service])
+    endpoint.put("url", Node::scalar(place(flag), url));
+    match option.map(|option| (option, option.strip_prefix("bootstrap="))) {
+        Some((_, Some(port))) => endpoint.put("bootstrap_port", Node::scalar(place(flag), port)),
+        Some((option, None)) => {
+            let problem = Problem::new(place(flag), "", "unknown option after the URL").got(option);
+            problems.push(problem.allowed("URL, or URL,bootstrap=PORT"));
+        }
+        None => {}
+    }
+    endpoint
+}
+
+fn place(flag: &str) -> Place {
+    Place::Flag(flag.to_owned())
+}
+
+fn list(flag: &str, items: Vec<Node>) -> Node {
+    Node { place: place(flag), value: Value::List(items) }
 }
 
 #[cfg(test)]

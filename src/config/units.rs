@@ -70,6 +70,15 @@ pub(super) fn limit(text: &str) -> Result<Option<Duration>, Wrong> {
     duration(text).map(|d| if d.is_zero() { None } else { Some(d) })
 }
 
+/// Like [`duration`], for what makes no sense without any.
+///
+/// # Errors
+/// As [`duration`], and on `0`.
+pub(super) fn positive(text: &str) -> Result<Duration, Wrong> {
+    let wrong = || Wrong::new("must be more than 0", DURATION.trim_end_matches("; 0 without a unit"));
+    duration(text).and_then(|d| if d.is_zero() { Err(wrong()) } else { Ok(d) })
+}
+
 /// Writes a duration that reads back. Below a millisecond it is cut off: no timer is finer than that.
 pub(super) fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();

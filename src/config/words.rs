@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::router::{Authorization, EngineKind, LogFormat, LogSink, ModelMatch, Policy};
+use super::router::{Authorization, EngineKind, LogFormat, LogSink, ModelMatch, Policy, VllmConnector};
 use super::units::Wrong;
 
 /// Longest model name, bytes; it stands in log lines and metric labels.
@@ -14,7 +14,13 @@ const LONGEST_MODEL: usize = 256;
 pub(super) type Choice<T> = &'static [(&'static str, T)];
 
 pub(super) const LOG_FORMAT: Choice<LogFormat> = &[("json", LogFormat::Json), ("text", LogFormat::Text)];
-pub(super) const ENGINE_KIND: Choice<EngineKind> = &[("plain", EngineKind::Plain)];
+pub(super) const ENGINE_KIND: Choice<EngineKind> = &[
+    (EngineKind::Plain.as_str(), EngineKind::Plain),
+    (EngineKind::Sglang.as_str(), EngineKind::Sglang),
+    (EngineKind::Vllm(VllmConnector::Nixl).as_str(), EngineKind::Vllm(VllmConnector::Nixl)),
+];
+pub(super) const CONNECTOR: Choice<VllmConnector> =
+    &[("nixl", VllmConnector::Nixl), ("store", VllmConnector::Store)];
 pub(super) const MODEL_MATCH: Choice<ModelMatch> =
     &[("auto", ModelMatch::Auto), ("any", ModelMatch::Any), ("listed", ModelMatch::Listed)];
 pub(super) const POLICY: Choice<Policy> = &[
@@ -51,11 +57,7 @@ pub(super) fn level(text: &str) -> Result<String, Wrong> {
     choice(LEVELS)(text).map(str::to_owned)
 }
 
-/// Engines of the design that this version does not have are named as such.
 pub(super) fn engine_kind(text: &str) -> Result<EngineKind, Wrong> {
-    if matches!(text, "sglang" | "vllm") {
-        return Err(Wrong::new("not supported by this version", "plain"));
-    }
     choice(ENGINE_KIND)(text)
 }
 
@@ -161,11 +163,5 @@ mod tests {
         for bad in ["", "-a", "a-", "A", "a b", "ä", &"a".repeat(64)] {
             assert!(service_name(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn engines_of_later_versions_are_not_called_unknown() {
-        assert!(engine_kind("sglang").is_err_and(|w| w.message.contains("not supported")));
-        assert!(engine_kind("plane").is_err_and(|w| w.message.contains("choices")));
     }
 }

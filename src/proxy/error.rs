@@ -8,6 +8,7 @@ use http::StatusCode;
 use super::request::head;
 use super::request::peek::PeekError;
 use crate::config::Limits;
+use crate::registry::{Role, Service};
 use crate::upstream::LegError;
 
 /// What the client sent is refused before anything else happens.
@@ -104,14 +105,24 @@ pub enum Failure {
     ModelNotFound {
         model: Option<String>,
     },
-    /// The service has no endpoint that may take a request. `registered` says that it has some, all withdrawn.
+    /// The service has no endpoint of this role that may take a request. `registered` says that it has some, all withdrawn.
     NoEndpoint {
         service: String,
+        role: Role,
         registered: bool,
     },
     /// A prefill answered well but handed no KV over: the decode would have to do everything again, unnoticed.
     PrefillNoKv,
     /// The last attempt's failure on an engine.
     Upstream(LegError),
+    /// What the client wants cannot be served by a prefill and a decode together.
+    UnsupportedOnPd(&'static str),
     Internal(&'static str),
+}
+
+impl Failure {
+    pub fn no_endpoint(service: &Service, role: Role) -> Self {
+        let registered = !service.of(role).is_empty();
+        Self::NoEndpoint { service: service.config.name.clone(), role, registered }
+    }
 }

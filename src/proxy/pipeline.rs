@@ -12,7 +12,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 
 use super::context::Worker;
-use super::dispatch::{self, Answer, Job};
+use super::dispatch::{self, Answer, Job, PairJob};
 use super::error::{Failure, Refusal, Shed};
 use super::listener::{Downstream, Protocol};
 use super::relay::{OutBody, Ticket, respond, synth};
@@ -23,6 +23,7 @@ use super::request::peek::{Peek, peek};
 use super::request::route::{BodyKind, Route};
 use super::request::splice::{Segments, without_owned};
 use crate::config::Limits;
+use crate::registry::{Role, Service};
 
 /// Bodies larger than this are scanned off the traffic thread, bytes.
 const SCAN_INLINE: usize = 256 * 1024;
@@ -117,7 +118,9 @@ where
         if services.services.len() != 1 {
             return Ok(Reply::Own(synth::models(&services)));
         }
-        return attempt(ticket, Job { parts, body: None, service: 0, deadline }).await;
+        // A list of models is no leg: where only pairs are, any decode can tell.
+        let role = if services.services[0].endpoints.is_empty() { Role::Decode } else { Role::Mixed };
+        return attempt(ticket, Job { parts, body: None, service: 0, role, deadline }).await;
     }
     // A client that waits for `100 Continue` is told at once when there is no point in sending.
     if head.expects_continue {
@@ -128,14 +131,14 @@ where
     let (bytes, permit) = body::read(body, &bounds).await?;
     ticket.buffered = Some(permit);
     ticket.bytes_in = bytes.len() as u64;
-    let segments = match head.route.body() {
+    let seen = match head.route.body() {
         BodyKind::Json => {
             let seen = scan(&bytes).await?;
             ticket.model.clone_from(&seen.model);
             ticket.stream = seen.stream;
-            without_owned(&bytes, &seen)
+            Some(seen)
         }
-        BodyKind::Multipart | BodyKind::None => Segments::from(bytes),
+        BodyKind::Multipart | BodyKind::None => None,
     };
     let service = {
         let snapshot = shared.view.load();
@@ -144,8 +147,34 @@ where
         Arc::clone(found.ok_or_else(missing)?)
     };
     let index = service.index;
-    ticket.service = Some(service);
-    attempt(ticket, Job { parts, body: Some(&segments), service: index, deadline }).await
+    ticket.service = Some(Arc::clone(&service));
+    if service.has_pairs()
+        && let Some(peek) = in_two_legs(&service, head.route, seen.as_ref())?
+    {
+        ticket.down().request_read();
+        let job = PairJob { parts, route: head.route, body: &bytes, peek, service: index, deadline };
+        // Boxed: a plain request's future would have room for it.
+        return Box::pin(dispatch::run_pair(ticket, &job)).await.map(Reply::Relay);
+    }
+    let segments = match &seen {
+        Some(seen) => without_owned(&bytes, seen),
+        None => Segments::from(bytes),
+    };
+    attempt(ticket, Job { parts, body: Some(&segments), service: index, role: Role::Mixed, deadline }).await
+}
+
+/// Whether a request goes to a prefill and a decode: where its route has such a form and a pair can be had; else a mixed
+/// endpoint serves it whole, and where there is none it is 501 rather than a lone leg.
+fn in_two_legs<'a>(service: &Service, route: Route, seen: Option<&'a Peek>) -> Result<Option<&'a Peek>, Failure> {
+    let mixed = service.has_selectable(Role::Mixed);
+    match seen.filter(|_| dispatch::has_form(service.config.engine, route)) {
+        Some(_) if mixed && !(service.has_selectable(Role::Prefill) && service.has_selectable(Role::Decode)) => Ok(None),
+        Some(peek) => Ok(Some(peek)),
+        None if service.endpoints.is_empty() => Err(Failure::UnsupportedOnPd(
+            "this route has no prefill/decode form for these engines; add a mixed endpoint to serve it whole",
+        )),
+        None => Ok(None),
+    }
 }
 
 async fn attempt(ticket: &mut Ticket, job: Job<'_>) -> Result<Reply, Failure> {
@@ -169,11 +198,12 @@ fn can_serve(snapshot: &crate::registry::Snapshot) -> Result<(), Failure> {
     if snapshot.has_selectable() {
         return Ok(());
     }
-    let service = snapshot.services.first();
-    Err(Failure::NoEndpoint {
-        service: service.map(|s| s.config.name.clone()).unwrap_or_default(),
-        registered: service.is_some_and(|s| !s.endpoints.is_empty()),
-    })
+    let lacking = snapshot.services.first().and_then(|service| Some((service, service.lacks()?)));
+    match lacking {
+        Some((service, role)) => Err(Failure::no_endpoint(service, role)),
+        // Something was restored just now.
+        None => Ok(()),
+    }
 }
 
 /// One pass over the body; a large one does not hold up the other requests of this thread.

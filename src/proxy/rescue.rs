@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::error::{Failure, Shed};
+use crate::registry::Role;
 use crate::types::outcome::Outcome;
 use crate::upstream::{Fault, LegError, Written};
 
@@ -27,7 +28,7 @@ pub struct Rescue {
     pub allow: Option<&'static str>,
     /// `Retry-After`, seconds.
     pub retry_after: Option<u32>,
-    /// A generation may have happened: `x-should-retry: false`.
+    /// A generation may have happened, or the same request would fail again: `x-should-retry: false`.
     pub no_retry: bool,
     pub outcome: Outcome,
     /// `Connection: close`.
@@ -59,6 +60,7 @@ pub const CODES: &[&str] = &[
     "model_not_found",
     "no_endpoint",
     "prefill_no_kv",
+    "unsupported_on_pd",
     "upstream_connect_failed",
     "upstream_connect_timeout",
     "upstream_timeout",
@@ -164,17 +166,12 @@ pub fn rescue(failure: &Failure) -> Rescue {
                 Outcome::Rejected,
             )
         },
-        F::NoEndpoint { service, registered } => Rescue {
+        F::NoEndpoint { service, role, registered } => Rescue {
             retry_after: Some(RETRY_AFTER),
             ..make(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_endpoint",
-                if *registered {
-                    format!("service `{service}` has no endpoint that takes new requests: all are withdrawn")
-                } else {
-                    format!("service `{service}` has no endpoint")
-                }
-                .into(),
+                no_endpoint(service, *role, *registered).into(),
                 Outcome::NoEndpoint,
             )
         },
@@ -184,11 +181,25 @@ pub fn rescue(failure: &Failure) -> Rescue {
             "the prefill answered without KV parameters: is its KV connector configured?".into(),
             Outcome::UpstreamError,
         ),
+        F::UnsupportedOnPd(what) => Rescue {
+            no_retry: true,
+            ..make(StatusCode::NOT_IMPLEMENTED, "unsupported_on_pd", (*what).into(), Outcome::Rejected)
+        },
         F::Upstream(error) => upstream(error),
         F::Internal(what) => {
             make(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", (*what).into(), Outcome::Internal)
         }
     }
+}
+
+fn no_endpoint(service: &str, role: Role, registered: bool) -> String {
+    let role = match role {
+        Role::Mixed => "",
+        Role::Prefill => "prefill ",
+        Role::Decode => "decode ",
+    };
+    let withdrawn = if registered { " that takes new requests: all are withdrawn" } else { "" };
+    format!("service `{service}` has no {role}endpoint{withdrawn}")
 }
 
 /// The engine failed before a byte of its answer went to the client.

@@ -1,23 +1,31 @@
 //! One listener of one engine, with everything that must outlive snapshots.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 
 use crate::config::{StaticEndpoint, Upstream};
-use crate::ledger::{Gate, Holder};
+use crate::ledger::{Gate, Handoffs, Holder};
 use crate::metrics::EndpointMetrics;
 use crate::upstream::{Ejection, Pool};
 
 /// What an endpoint does for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
+    /// Reads the prompt and hands the KV over.
+    Prefill,
+    /// Generates from the KV of a prefill.
+    Decode,
     /// Serves whole requests alone.
     Mixed,
 }
 
 impl Role {
+    pub const ALL: [Self; 3] = [Self::Prefill, Self::Decode, Self::Mixed];
+
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
             Self::Mixed => "mixed",
         }
     }
@@ -63,10 +71,16 @@ pub struct Endpoint {
     pub authority: String,
     pub url: String,
     pub role: Role,
+    /// Port of its bootstrap server, on `host`: every SGLang prefill has one, nothing else does.
+    pub bootstrap_port: Option<u16>,
     gate: Gate,
     reason: AtomicU8,
     pub pool: Pool,
     pub ejection: Ejection,
+    /// KV that it keeps for decodes to pull.
+    pub handoffs: Handoffs,
+    /// The engine keeps a cancelled decode's pages back while its prefill may still write (SGLang 0.5.23 and newer).
+    pub kv_guard: AtomicBool,
     pub metrics: EndpointMetrics,
 }
 
@@ -81,6 +95,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl Endpoint {
     pub fn new(
         at: &StaticEndpoint,
+        role: Role,
         threads: usize,
         upstream: &Upstream,
         metrics: impl FnOnce(&str, &'static str) -> EndpointMetrics,
@@ -89,18 +104,21 @@ impl Endpoint {
         let authority =
             if bare.contains(':') { format!("[{bare}]:{}", at.port) } else { format!("{bare}:{}", at.port) };
         let url = format!("http://{authority}");
-        let metrics = metrics(&url, Role::Mixed.as_str());
+        let metrics = metrics(&url, role.as_str());
         Arc::new(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             host: bare.to_owned(),
             port: at.port,
             url,
             authority,
-            role: Role::Mixed,
+            role,
+            bootstrap_port: at.bootstrap_port,
             gate: Gate::new(),
             reason: AtomicU8::new(Reason::Selectable as u8),
             pool: Pool::new(threads, upstream.idle),
             ejection: Ejection::default(),
+            handoffs: Handoffs::default(),
+            kv_guard: AtomicBool::new(false),
             metrics,
         })
     }

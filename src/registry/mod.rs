@@ -11,5 +11,5 @@ mod writer;
 
 pub use budget::RetryBudget;
 pub use endpoint::{Endpoint, Reason, Role};
-pub use snapshot::{Service, Snapshot, View};
+pub use snapshot::{Service, Snapshot, Turns, View};
 pub use writer::{Change, Handle, Writer};

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use arc_swap::ArcSwap;
 
 use super::budget::RetryBudget;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Role};
 use crate::config;
 
 /// One service as the request path sees it.
@@ -16,10 +16,64 @@ pub struct Service {
     /// Position in [`Snapshot::services`]; stable for the life of the process.
     pub index: usize,
     pub config: config::Service,
+    /// Mixed endpoints.
     pub endpoints: Vec<Arc<Endpoint>>,
-    /// Round-robin position, shared by every snapshot.
-    pub turn: Arc<AtomicUsize>,
+    pub prefills: Vec<Arc<Endpoint>>,
+    pub decodes: Vec<Arc<Endpoint>>,
+    pub turns: Arc<Turns>,
     pub budget: Arc<RetryBudget>,
+}
+
+/// Round-robin positions, one for each role, shared by every snapshot.
+#[derive(Debug, Default)]
+pub struct Turns([AtomicUsize; Role::ALL.len()]);
+
+impl Turns {
+    pub fn of(&self, role: Role) -> &AtomicUsize {
+        &self.0[role as usize]
+    }
+}
+
+impl Service {
+    pub fn of(&self, role: Role) -> &[Arc<Endpoint>] {
+        match role {
+            Role::Prefill => &self.prefills,
+            Role::Decode => &self.decodes,
+            Role::Mixed => &self.endpoints,
+        }
+    }
+
+    /// Every endpoint, whatever its role.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        Role::ALL.into_iter().flat_map(|role| self.of(role))
+    }
+
+    pub fn policy(&self, role: Role) -> config::Policy {
+        let config::Policies { mixed, prefill, decode } = self.config.policy;
+        match role {
+            Role::Prefill => prefill,
+            Role::Decode => decode,
+            Role::Mixed => mixed,
+        }
+    }
+
+    pub fn has_selectable(&self, role: Role) -> bool {
+        self.of(role).iter().any(|e| e.is_selectable())
+    }
+
+    /// Requests may be split into a prefill and a decode leg.
+    pub fn has_pairs(&self) -> bool {
+        !self.prefills.is_empty() && !self.decodes.is_empty()
+    }
+
+    /// The role without which no request can be served now; `None` where one can: by a mixed endpoint, or by a pair.
+    pub fn lacks(&self) -> Option<Role> {
+        let needed: &[Role] = if self.has_pairs() { &[Role::Prefill, Role::Decode] } else { &[Role::Mixed] };
+        if self.has_selectable(Role::Mixed) {
+            return None;
+        }
+        needed.iter().copied().find(|role| !self.has_selectable(*role))
+    }
 }
 
 /// Everything routing needs, at one version.
@@ -64,8 +118,9 @@ impl Snapshot {
         index.and_then(|i| self.services.get(i))
     }
 
+    /// Some service can take a request now.
     pub fn has_selectable(&self) -> bool {
-        self.services.iter().any(|s| s.endpoints.iter().any(|e| e.is_selectable()))
+        self.services.iter().any(|s| s.lacks().is_none())
     }
 }
 

@@ -8,9 +8,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
 use super::budget::RetryBudget;
-use super::endpoint::{Endpoint, Reason};
+use super::endpoint::{Endpoint, Reason, Role};
 use super::snapshot::{Service, Snapshot, View};
-use crate::config;
+use crate::config::{self, StaticEndpoint};
 use crate::metrics::EndpointFamilies;
 
 /// Changes waiting for the writer; senders wait when it is full.
@@ -43,30 +43,10 @@ impl Writer {
         threads: usize,
         families: &EndpointFamilies,
     ) -> (Self, View, Handle) {
-        let mut endpoints = HashMap::new();
-        let services = services
-            .iter()
-            .enumerate()
-            .map(|(index, service)| {
-                let list: Vec<_> = service
-                    .endpoints
-                    .iter()
-                    .map(|at| {
-                        Endpoint::new(at, threads, &service.upstream, |url, role| {
-                            families.for_endpoint(url, role)
-                        })
-                    })
-                    .collect();
-                endpoints.extend(list.iter().map(|e| (e.id, Arc::clone(e))));
-                Arc::new(Service {
-                    index,
-                    config: service.clone(),
-                    endpoints: list,
-                    turn: Arc::default(),
-                    budget: Arc::new(RetryBudget::new(service.retries.budget, service.retries.floor)),
-                })
-            })
-            .collect();
+        let services: Vec<_> =
+            services.iter().enumerate().map(|(i, s)| service(i, s, threads, families)).collect();
+        let all = services.iter().flat_map(|s| s.all());
+        let endpoints = all.map(|e| (e.id, Arc::clone(e))).collect();
         let view = Arc::new(ArcSwap::from_pointee(Snapshot::new(1, services)));
         let (handle, changes) = mpsc::channel(QUEUE);
         (Self { view: Arc::clone(&view), endpoints, changes }, view, handle)
@@ -107,4 +87,25 @@ impl Writer {
         let next = Snapshot::new(now.version + 1, now.services.clone());
         self.view.store(Arc::new(next));
     }
+}
+
+/// A configured service with new endpoints.
+fn service(
+    index: usize,
+    config: &config::Service,
+    threads: usize,
+    families: &EndpointFamilies,
+) -> Arc<Service> {
+    let metrics = |url: &str, role| families.for_endpoint(url, role);
+    let new = |at: &StaticEndpoint, role| Endpoint::new(at, role, threads, &config.upstream, metrics);
+    let list = |list: &[StaticEndpoint], role| list.iter().map(|at| new(at, role)).collect();
+    Arc::new(Service {
+        index,
+        endpoints: list(&config.endpoints, Role::Mixed),
+        prefills: list(&config.prefill, Role::Prefill),
+        decodes: list(&config.decode, Role::Decode),
+        config: config.clone(),
+        turns: Arc::default(),
+        budget: Arc::new(RetryBudget::new(config.retries.budget, config.retries.floor)),
+    })
 }

@@ -108,8 +108,7 @@ impl TestRouter {
         let ended = workers.into_iter().map(|(worker, lane)| spawn(run_worker(worker, lane))).collect();
         // The sink's thread must outlive the router; it ends with the process.
         std::mem::forget(access);
-        let endpoints =
-            shared.view.load().services.iter().flat_map(|s| s.endpoints.iter().cloned()).collect();
+        let endpoints = shared.view.load().services.iter().flat_map(|s| s.all().cloned()).collect();
         Self { shared, admin, addr: None, net: None, workers: threads, ended, endpoints, log, _dir: dir }
     }
 

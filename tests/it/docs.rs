@@ -11,6 +11,7 @@ use tandem::proxy::error::{Failure, Refusal, Shed};
 use tandem::proxy::request::head;
 use tandem::proxy::request::peek::peek;
 use tandem::proxy::rescue::{CODES, Rescue, error_json, rescue};
+use tandem::registry::Role;
 use tandem::upstream::{Fault, LegError, Written};
 
 fn root() -> PathBuf {
@@ -85,7 +86,8 @@ fn others() -> Vec<Failure> {
         Failure::Shed(Shed::InFlight),
         Failure::Shed(Shed::Buffered),
         Failure::ModelNotFound { model: None },
-        Failure::NoEndpoint { service: "s".to_owned(), registered: false },
+        Failure::NoEndpoint { service: "s".to_owned(), role: Role::Mixed, registered: false },
+        Failure::UnsupportedOnPd("x"),
         Failure::Internal("x"),
         leg(Fault::Connect, Written::Nothing),
         leg(Fault::ConnectTimeout, Written::Nothing),

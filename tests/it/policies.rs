@@ -35,7 +35,7 @@ impl Rig {
         let handles = names.iter().map(|name| Engine::in_memory(&net, name, Script::new(answer))).collect();
         let mut config: RouterConfig =
             config(&names.iter().map(|name| format!("{name}:80")).collect::<Vec<_>>());
-        config.services[0].policy = policy;
+        config.services[0].policy.mixed = policy;
         let router = TestRouter::in_memory(config, &net);
         Self { net, engines: handles, router, held: Vec::new() }
     }

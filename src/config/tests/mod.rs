@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
+mod pairs;
 mod round_trip;
 mod table;
 
@@ -37,7 +38,7 @@ fn mistakes(yaml: &str) -> Vec<String> {
 }
 
 fn example() -> RouterConfig {
-    let endpoint = StaticEndpoint { host: "h".to_owned(), port: 1 };
+    let endpoint = StaticEndpoint { host: "h".to_owned(), port: 1, bootstrap_port: None };
     RouterConfig { services: vec![Service::plain("a", vec![endpoint])], ..RouterConfig::defaults() }
 }
 
@@ -115,7 +116,7 @@ fn workers_become_one_service_named_default() {
     let service = &config.services[0];
     assert_eq!(
         (service.name.as_str(), &service.models[..], service.policy),
-        ("default", &["m".to_owned()][..], Policy::RoundRobin)
+        ("default", &["m".to_owned()][..], Policies::all(Policy::RoundRobin))
     );
     let urls: Vec<_> = service.endpoints.iter().map(ToString::to_string).collect();
     assert_eq!(urls, ["http://a:1", "http://b:80"]);

@@ -15,22 +15,48 @@ fn any_path() -> impl Strategy<Value = std::path::PathBuf> {
     "/[ -~é]{0,20}".prop_map(Into::into)
 }
 
+fn any_policy() -> impl Strategy<Value = Policy> {
+    proptest::sample::select(vec![Policy::RoundRobin, Policy::LeastInFlight, Policy::PowerOfTwo])
+}
+
+fn any_kind() -> impl Strategy<Value = EngineKind> {
+    let vllm = [VllmConnector::Nixl, VllmConnector::Store].map(EngineKind::Vllm);
+    proptest::sample::select(vec![EngineKind::Plain, EngineKind::Sglang, vllm[0], vllm[1]])
+}
+
 prop_compose! {
     fn any_service(i: usize)(
+        (engine, split) in (any_kind(), 1usize..3),
         models in proptest::collection::hash_set("[!-~é][ -~é]{0,12}", 1..4),
-        policy in proptest::sample::select(vec![Policy::RoundRobin, Policy::LeastInFlight, Policy::PowerOfTwo]),
-        ports in proptest::collection::hash_set(1u16.., 1..4),
+        mixed in any_policy(),
+        (prefill_by, decode_by) in (any_policy(), any_policy()),
+        ports in proptest::collection::hash_set(1u16.., 3..6),
         max in 0u32..=10, budget in 0.0..=1.0f64, idle in 0u64..100_000, cookies: bool, secret in any_path(),
     ) -> Service {
-        let endpoints = ports.into_iter().map(|port| StaticEndpoint { host: "[fd00::7]".to_owned(), port }).collect();
-        let mut service = Service::plain(&format!("s{i}"), endpoints);
+        let at = |port| StaticEndpoint { host: "[fd00::7]".to_owned(), port, bootstrap_port: None };
+        let mut endpoints: Vec<_> = ports.into_iter().map(at).collect();
+        let mut service = if engine == EngineKind::Plain {
+            Service::plain(&format!("s{i}"), endpoints)
+        } else {
+            let mut prefill = endpoints.split_off(split);
+            if engine == EngineKind::Sglang {
+                prefill.iter_mut().for_each(|at| at.bootstrap_port = Some(at.port));
+            }
+            let decode = endpoints.split_off(endpoints.len() - 1);
+            let mut pairs = Service::pairs(&format!("s{i}"), engine, prefill, decode);
+            pairs.endpoints = endpoints;
+            pairs
+        };
         service.models = models.into_iter().map(|model| format!("{model}#{i}")).collect();
-        service.policy = policy;
+        service.policy = Policies { mixed, prefill: prefill_by, decode: decode_by };
         service.retries = Retries { max, budget, floor: max };
         service.upstream = Upstream {
             authorization: if cookies { Authorization::FromSecret(secret) } else { Authorization::Strip },
             idle: Duration::from_millis(idle),
             cookies,
+            handoff_max_age: Duration::from_millis(idle + 1),
+            kv_lease: Duration::from_millis(idle + 2),
+            cancel_decode_grace: cookies.then(|| Duration::from_millis(idle)),
         };
         service
     }

@@ -15,7 +15,7 @@ use crate::proxy::request::headers::{Credentials, Forward, write_head};
 use crate::proxy::request::id::RequestId;
 use crate::proxy::request::splice::Segments;
 use crate::proxy::route::{self, Excluded};
-use crate::registry::{Endpoint, Service};
+use crate::registry::{Endpoint, Role, Service};
 use crate::types::clock::{self, Instant};
 use crate::upstream::{self, Conn, Decoder, Outbound};
 
@@ -27,6 +27,8 @@ pub struct Job<'a> {
     pub body: Option<&'a Segments>,
     /// Index of the service in every snapshot.
     pub service: usize,
+    /// Whose policy chooses the endpoint.
+    pub role: Role,
     /// When the whole request must be over.
     pub deadline: Option<Instant>,
 }
@@ -56,8 +58,8 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
         let Some(service) = current(shared, job.service) else {
             return Err(Failure::Internal("the service left the configuration"));
         };
-        let Some(hold) = route::pick(&service, &spent.excluded) else {
-            return spent.last.unwrap_or_else(|| Err(no_endpoint(&service)));
+        let Some(hold) = route::pick_role(&service, job.role, &spent.excluded) else {
+            return spent.last.unwrap_or_else(|| Err(Failure::no_endpoint(&service, job.role)));
         };
         let mut leg = Leg::new(hold, Arc::clone(&shared.services[job.service]));
         ticket.attempt(&leg);
@@ -161,10 +163,6 @@ impl Spent {
 
 fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
     shared.view.load().services.get(index).map(Arc::clone)
-}
-
-fn no_endpoint(service: &Service) -> Failure {
-    Failure::NoEndpoint { service: service.config.name.clone(), registered: !service.endpoints.is_empty() }
 }
 
 /// The request as bytes for one engine. Only the head is made anew; the body's pieces are shared by every attempt.

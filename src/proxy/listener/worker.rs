@@ -94,7 +94,7 @@ pub async fn run_worker(worker: Arc<Worker>, mut lane: mpsc::Receiver<Accepted>)
 
 fn sweep(worker: &Worker) {
     for service in &worker.shared.view.load().services {
-        for endpoint in &service.endpoints {
+        for endpoint in service.all() {
             endpoint.pool.sweep(worker.index);
         }
     }

@@ -1,4 +1,4 @@
-//! 4. Where to? Pure: the endpoints of one service at one version, what is excluded, and randomness, to one hold.
+//! 4. Where to? Pure: the endpoints of one role and service at one version, what is excluded, and randomness, to one hold.
 //!
 //! A policy proposes; the gate decides. An endpoint that was withdrawn since the snapshot was made refuses the hold, and
 //! the choice goes on without it. Ejected endpoints come last, but come.
@@ -6,7 +6,7 @@
 mod policy;
 
 use crate::ledger::Hold;
-use crate::registry::{Endpoint, Service};
+use crate::registry::{Endpoint, Role, Service};
 
 /// Endpoints an attempt must not use again; a request makes few attempts.
 #[derive(Debug, Default)]
@@ -26,14 +26,24 @@ impl Excluded {
     }
 }
 
-/// Takes a hold on the endpoint that serves next. `None`: nothing selectable is left.
+/// Takes a hold on the mixed endpoint that serves next. `None`: nothing selectable is left.
 pub fn pick(service: &Service, excluded: &Excluded) -> Option<Hold<Endpoint>> {
-    let usable = |e: &Endpoint| e.is_selectable() && !excluded.contains(e);
-    policy::choose(service, |e| usable(e) && !e.ejection.is_ejected())
-        .or_else(|| policy::choose(service, usable))
+    pick_role(service, Role::Mixed, excluded)
 }
 
-/// Something else could be tried: decides whether a busy answer is worth giving up.
+/// Takes a hold on the next endpoint of this role, by the role's own policy. `None`: nothing selectable is left.
+pub fn pick_role(service: &Service, role: Role, excluded: &Excluded) -> Option<Hold<Endpoint>> {
+    let usable = |e: &Endpoint| e.is_selectable() && !excluded.contains(e);
+    policy::choose(service, role, |e| usable(e) && !e.ejection.is_ejected())
+        .or_else(|| policy::choose(service, role, usable))
+}
+
+/// Another mixed endpoint could be tried: decides whether a busy answer is worth giving up.
 pub fn has_other(service: &Service, excluded: &Excluded) -> bool {
-    service.endpoints.iter().any(|e| e.is_selectable() && !excluded.contains(e))
+    has_other_role(service, Role::Mixed, excluded)
+}
+
+/// Another endpoint of this role could be tried.
+pub fn has_other_role(service: &Service, role: Role, excluded: &Excluded) -> bool {
+    service.of(role).iter().any(|e| e.is_selectable() && !excluded.contains(e))
 }

@@ -6,17 +6,21 @@ use std::sync::atomic;
 
 use crate::config::Policy;
 use crate::ledger::Hold;
-use crate::registry::{Endpoint, Service};
+use crate::registry::{Endpoint, Role, Service};
 
-/// Takes a hold by the service's policy among the endpoints that are `usable`.
-pub(super) fn choose(service: &Service, usable: impl Fn(&Endpoint) -> bool) -> Option<Hold<Endpoint>> {
-    let all = &service.endpoints;
-    if let [only] = all.as_slice() {
+/// Takes a hold by the role's policy among its endpoints that are `usable`.
+pub(super) fn choose(
+    service: &Service,
+    role: Role,
+    usable: impl Fn(&Endpoint) -> bool,
+) -> Option<Hold<Endpoint>> {
+    let all = service.of(role);
+    if let [only] = all {
         return usable(only).then(|| Hold::take(only).ok()).flatten();
     }
-    match service.config.policy {
+    match service.policy(role) {
         Policy::RoundRobin => {
-            let turn = service.turn.fetch_add(1, atomic::Ordering::Relaxed);
+            let turn = service.turns.of(role).fetch_add(1, atomic::Ordering::Relaxed);
             by_turn(all, turn, &usable)
         }
         Policy::LeastInFlight => least(all, &usable),

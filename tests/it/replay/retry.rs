@@ -19,7 +19,7 @@ pub(super) fn good() -> Script {
 /// Engine 0 is tried first: the policy is round robin and the turn is at its start.
 pub(super) fn rig<const N: usize>(scripts: [Script; N], max: u32) -> Memory<N> {
     memory(scripts, |config| {
-        config.services[0].policy = tandem::config::Policy::RoundRobin;
+        config.services[0].policy.mixed = tandem::config::Policy::RoundRobin;
         config.services[0].retries.max = max;
         config.timeouts.first_byte = Some(secs(6));
         config.timeouts.idle = Some(secs(5));
@@ -348,7 +348,7 @@ async fn a_port_that_refuses_and_a_host_that_is_silent_are_passed_over() {
     let engine = Engine::start_tcp(good()).await;
     let addrs = [hole.addr, gone.addr(), engine.addr()].map(|addr| addr.to_string());
     let mut config = config(&addrs);
-    config.services[0].policy = tandem::config::Policy::RoundRobin;
+    config.services[0].policy.mixed = tandem::config::Policy::RoundRobin;
     config.timeouts.connect = Some(ms(100));
     let router = TestRouter::start(config).await;
     let mut client = router.client().await;

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use crate::config::VllmConnector;
 use crate::proxy::request::key::Key;
 use crate::proxy::request::peek::{Count, Peek};
 use crate::proxy::request::route::Route;
@@ -120,7 +121,7 @@ pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
 }
 
 /// The prefill body for vLLM: one token, no stream, one sample, and the wish for KV parameters.
-pub(super) fn vllm_prefill(body: &Bytes, peek: &Peek, route: Route) -> Segments {
+pub(super) fn vllm_prefill(body: &Bytes, peek: &Peek, route: Route, connector: VllmConnector) -> Segments {
     const ONE: Bytes = Bytes::from_static(b"1");
     let mut splice = Splice::new(body, peek);
     for member in peek.owned() {
@@ -143,9 +144,11 @@ pub(super) fn vllm_prefill(body: &Bytes, peek: &Peek, route: Route) -> Segments 
     if peek.member(limit).is_none() {
         splice.append(Bytes::from(format!("\"{}\":1", limit.as_str())));
     }
-    splice.append(Bytes::from_static(
-        b"\"kv_transfer_params\":{\"do_remote_decode\":true,\"do_remote_prefill\":false}",
-    ));
+    if connector == VllmConnector::Nixl {
+        splice.append(Bytes::from_static(
+            b"\"kv_transfer_params\":{\"do_remote_decode\":true,\"do_remote_prefill\":false}",
+        ));
+    }
     splice.finish()
 }
 
@@ -231,14 +234,14 @@ mod tests {
         let (body, peek) = parsed(
             r#"{"stream":true,"stream_options":{"include_usage":true},"max_tokens":500,"min_tokens":100,"n":3,"seed":18446744073709551616}"#,
         );
-        let out = vllm_prefill(&body, &peek, Route::ChatCompletions).to_vec();
+        let out = vllm_prefill(&body, &peek, Route::ChatCompletions, VllmConnector::Nixl).to_vec();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             r#"{"stream":false,"max_tokens":1,"min_tokens":1,"n":1,"seed":18446744073709551616,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false}}"#
         );
         let (body, peek) = parsed(r#"{"messages":[]}"#);
-        assert_eq!(value(&vllm_prefill(&body, &peek, Route::ChatCompletions))["max_tokens"], 1);
-        assert_eq!(value(&vllm_prefill(&body, &peek, Route::Responses))["max_output_tokens"], 1);
+        assert_eq!(value(&vllm_prefill(&body, &peek, Route::ChatCompletions, VllmConnector::Store))["max_tokens"], 1);
+        assert_eq!(value(&vllm_prefill(&body, &peek, Route::Responses, VllmConnector::Nixl))["max_output_tokens"], 1);
         let params: Box<RawValue> = serde_json::from_str(r#"{"remote_block_ids":[[1,2]],"k":1e400}"#).unwrap();
         let out = vllm_decode(&body, &peek, &params).to_vec();
         assert_eq!(

@@ -110,9 +110,10 @@ fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
     shared.view.load().services.get(index).map(Arc::clone)
 }
 
+/// The role that the pair fails for.
 fn no_pair(service: &Service) -> Failure {
-    let registered = !service.prefills.is_empty() && !service.decodes.is_empty();
-    Failure::NoEndpoint { service: service.config.name.clone(), registered }
+    let lacks = [Role::Prefill, Role::Decode].into_iter().find(|role| !service.has_selectable(*role));
+    Failure::no_endpoint(service, lacks.unwrap_or(Role::Decode))
 }
 
 impl Spent {

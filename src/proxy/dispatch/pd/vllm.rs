@@ -16,11 +16,13 @@ use super::super::retry::{self, Reason};
 use super::super::run::{EngineId, outbound_with};
 use super::start::{Begun, Waits, begin};
 use super::{PairJob, Side, Verdict, bodies, rejected};
+use crate::config::{EngineKind, VllmConnector};
 use crate::ledger::Handoff;
 use crate::proxy::context::Worker;
 use crate::proxy::error::Failure;
 use crate::proxy::relay::{Leg, Ticket};
 use crate::proxy::request::headers::is_event_stream;
+use crate::proxy::request::splice::without_owned;
 use crate::proxy::route::{self, Excluded};
 use crate::registry::{Role, Service};
 use crate::types::clock::{self, Instant};
@@ -32,7 +34,8 @@ const MOST_ANSWER: usize = 8 << 20;
 
 /// What a prefill hands over.
 struct Params {
-    raw: Box<RawValue>,
+    /// `None` where both sides share a store.
+    raw: Option<Box<RawValue>>,
     at: Instant,
     lease: Lease,
 }
@@ -66,7 +69,11 @@ async fn prefilled(
     fresh: bool,
 ) -> Result<Params, Box<Verdict>> {
     let timeouts = &worker.shared.timeouts;
-    let body = bodies::vllm_prefill(job.body, job.peek, job.route);
+    let connector = match service.config.engine {
+        EngineKind::Vllm(connector) => connector,
+        EngineKind::Plain | EngineKind::Sglang => VllmConnector::Nixl,
+    };
+    let body = bodies::vllm_prefill(job.body, job.peek, job.route, connector);
     let out = outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), id, true);
     let (mut conn, answer) = match exchange(worker, &leg, &out, timeouts, job.deadline, fresh).await {
         Attempt::Answered(conn, answer) => (conn, answer),
@@ -109,17 +116,18 @@ async fn prefilled(
     if reusable && conn.buffer().is_empty() {
         leg.endpoint().pool.put(conn);
     }
-    let Some(raw) = params_of(&body) else {
+    let raw = (connector == VllmConnector::Nixl).then(|| params_of(&body));
+    if let Some(None) = raw {
         leg.end(LegOutcome::Error);
         return Err(Box::new(Verdict::Refuse(Failure::PrefillNoKv)));
-    };
+    }
     leg.end(LegOutcome::Ok);
     let lease = Lease {
         handoff: Some(leg.endpoint().handoffs.begin()),
         until: clock::recent() + service.config.upstream.kv_lease,
         worker: Arc::clone(worker),
     };
-    Ok(Params { raw, at: clock::recent(), lease })
+    Ok(Params { raw: raw.flatten(), at: clock::recent(), lease })
 }
 
 /// The decode leg, to its first token event. A decode to which nothing was written is replaced while the parameters
@@ -134,7 +142,10 @@ async fn decoded(
     params: Params,
 ) -> Verdict {
     let timeouts = &worker.shared.timeouts;
-    let body = bodies::vllm_decode(job.body, job.peek, &params.raw);
+    let body = match &params.raw {
+        Some(raw) => bodies::vllm_decode(job.body, job.peek, raw),
+        None => without_owned(job.body, job.peek),
+    };
     let mut refused = Excluded::default();
     loop {
         if clock::now().saturating_duration_since(params.at) > service.config.upstream.handoff_max_age {

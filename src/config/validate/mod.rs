@@ -1,25 +1,31 @@
 //! Rules between keys. Values that were wrong by themselves are reported already and are skipped here.
 
+mod endpoints;
+
 use std::collections::HashMap;
 
 use super::node::Node;
 use super::problem::{Place, Problem};
 use super::reader::Section;
 use super::router::{Authorization, ModelMatch, RouterConfig, Service};
-use super::source::Flags;
+use super::source::{Flags, of_service};
 
 /// Flags that need or exclude others.
 pub(super) fn flags(flags: &Flags, file: Option<&Node>, problems: &mut Vec<Problem>) {
     let at = |flag: &str| Place::Flag(flag.to_owned());
     let services = file.and_then(|root| root.get("services"));
-    if let (Some(services), false) = (services, flags.workers.is_empty()) {
+    if let (Some(services), Some(flag)) = (services, flags.endpoint_flag()) {
         let message = format!("cannot be combined with `services` of the file, at {}", services.place);
-        problems.push(Problem::new(at("--worker"), "services", message));
+        problems.push(Problem::new(at(flag), "services", message));
     }
-    if flags.workers.is_empty() {
-        let lonely = [("--model", !flags.models.is_empty()), ("--policy", flags.policy.is_some())];
-        for (flag, _) in lonely.iter().filter(|(_, given)| *given) {
-            problems.push(Problem::new(at(flag), "", "needs --worker; services of a file have it as a key"));
+    if flags.endpoint_flag().is_none() {
+        let own = [("--model", !flags.models.is_empty()), ("--policy", flags.policy.is_some())];
+        let own = own.into_iter().filter_map(|(flag, given)| given.then_some(flag));
+        let keys =
+            flags.values.iter().filter(|value| of_service(value.key).is_some()).map(|value| value.flag);
+        for flag in own.chain(keys) {
+            let message = "needs --worker, or --prefill and --decode; services of a file have it as a key";
+            problems.push(Problem::new(at(flag), "", message));
         }
     }
 }
@@ -33,6 +39,7 @@ pub(super) fn config(config: &RouterConfig, root: &Section<'_>, problems: &mut V
     for (i, service) in config.services.iter().enumerate() {
         check.endpoints(i, service);
         check.model_match(i, service);
+        check.handoff(i, service);
         check.authorization(i, service, config);
     }
     check.names(config);
@@ -79,23 +86,17 @@ impl Check<'_> {
         }
     }
 
-    fn endpoints(&mut self, i: usize, service: &Service) {
-        let list = format!("services[{i}].discovery.static.mixed");
-        if service.endpoints.is_empty() {
-            self.problem(&list, "at least one endpoint is needed, written `- url: http://HOST:PORT`");
-        }
-        let mut seen = HashMap::new();
-        for (n, endpoint) in service.endpoints.iter().enumerate().filter(|(_, e)| !e.host.is_empty()) {
-            if let Some(first) = seen.insert(endpoint.to_string(), n) {
-                let message = format!("the same endpoint as {list}[{first}].url: {endpoint}");
-                self.problem(&format!("{list}[{n}].url"), message);
-            }
-        }
-    }
-
     fn model_match(&mut self, i: usize, service: &Service) {
         if service.model_match == ModelMatch::Listed && service.models.is_empty() {
             self.problem(&format!("services[{i}].model_match"), "`listed` needs names in `models`");
+        }
+    }
+
+    fn handoff(&mut self, i: usize, service: &Service) {
+        if service.upstream.handoff_max_age >= service.upstream.kv_lease {
+            let message =
+                "not less than `kv_lease`: a decode could be sent to KV that is gone, and answer nonsense";
+            self.problem(&format!("services[{i}].upstream.handoff_max_age"), message);
         }
     }
 
