@@ -98,7 +98,10 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     for index in 0..threads {
         let (lane, receiver, load) = lane();
         let (shared, tracker, access) = (Arc::clone(&shared), Tracker::default(), access.handle());
-        workers.push((Arc::new(Worker { index, shared, tracker, background: Tracker::default(), access, load }), receiver));
+        workers.push((
+            Arc::new(Worker { index, shared, tracker, background: Tracker::default(), access, load }),
+            receiver,
+        ));
         lanes.push(lane);
     }
     let control = Arc::new(Control::new(Arc::clone(&shared), changes));

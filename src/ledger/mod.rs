@@ -8,5 +8,5 @@
 mod gate;
 mod handoff;
 
-pub use handoff::{Handoff, Handoffs};
 pub use gate::{Gate, Hold, Holder, Withdrawn, Word};
+pub use handoff::{Handoff, Handoffs};

@@ -165,10 +165,18 @@ where
 
 /// Whether a request goes to a prefill and a decode: where its route has such a form and a pair can be had; else a mixed
 /// endpoint serves it whole, and where there is none it is 501 rather than a lone leg.
-fn in_two_legs<'a>(service: &Service, route: Route, seen: Option<&'a Peek>) -> Result<Option<&'a Peek>, Failure> {
+fn in_two_legs<'a>(
+    service: &Service,
+    route: Route,
+    seen: Option<&'a Peek>,
+) -> Result<Option<&'a Peek>, Failure> {
     let mixed = service.has_selectable(Role::Mixed);
     match seen.filter(|_| dispatch::has_form(service.config.engine, route)) {
-        Some(_) if mixed && !(service.has_selectable(Role::Prefill) && service.has_selectable(Role::Decode)) => Ok(None),
+        Some(_)
+            if mixed && !(service.has_selectable(Role::Prefill) && service.has_selectable(Role::Decode)) =>
+        {
+            Ok(None)
+        }
         Some(peek) => Ok(Some(peek)),
         None if service.endpoints.is_empty() => Err(Failure::UnsupportedOnPd(
             "this route has no prefill/decode form for these engines; add a mixed endpoint to serve it whole",

@@ -167,6 +167,13 @@ impl TestRouter {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Prefills, then decodes, of the first service.
+    pub fn endpoints_of_pairs(&self) -> Vec<Arc<Endpoint>> {
+        let snapshot = self.shared.view.load();
+        let service = &snapshot.services[0];
+        service.prefills.iter().chain(&service.decodes).cloned().collect()
+    }
+
     /// Endpoints in configuration order.
     pub fn endpoints(&self) -> &[Arc<Endpoint>] {
         &self.endpoints
@@ -193,6 +200,12 @@ impl TestRouter {
 
     /// See the module text. `engines`: those of the test. Close the test's clients first.
     pub async fn assert_invariants(&self, engines: &[&EngineHandle]) {
+        self.assert_pair_invariants(&[], engines).await;
+    }
+
+    /// The same with prefills, whose work is no execution and may be repeated (I5).
+    pub async fn assert_pair_invariants(&self, prefills: &[&EngineHandle], others: &[&EngineHandle]) {
+        let engines = [prefills, others].concat();
         const SETTLE: Duration = Duration::from_secs(5);
         eventually(SETTLE, "nothing is in flight, held or running", || self.at_rest()).await;
         let idle: usize = self.endpoints.iter().map(|e| e.pool.len()).sum();
@@ -202,7 +215,7 @@ impl TestRouter {
         })
         .await;
         self.assert_one_outcome_each();
-        for (id, n) in executions(engines) {
+        for (id, n) in executions(others) {
             assert!(n <= 1, "request {id} was executed {n} times with an answer");
         }
         assert_eq!((PANICS.load(Ordering::SeqCst), OWN_PANICS.get()), (0, 0), "something panicked");

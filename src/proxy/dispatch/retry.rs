@@ -25,7 +25,8 @@ pub(super) enum Reason {
 }
 
 /// Why an attempt may be followed by another, as metric labels.
-pub const REASONS: &[&str] = &["connect", "incomplete", "reuse_race", "busy", "server_error", "prefill_lost", "kv_too_old"];
+pub const REASONS: &[&str] =
+    &["connect", "incomplete", "reuse_race", "busy", "server_error", "prefill_lost", "kv_too_old"];
 
 impl Reason {
     pub(super) fn as_str(self) -> &'static str {

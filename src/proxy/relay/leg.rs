@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::Hold;
-use crate::proxy::dispatch::Abort;
 use crate::metrics::ServiceMetrics;
+use crate::proxy::dispatch::Abort;
 use crate::registry::Endpoint;
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::LegOutcome;
@@ -25,7 +25,14 @@ pub struct Leg {
 
 impl Leg {
     pub fn new(hold: Hold<Endpoint>, metrics: Arc<ServiceMetrics>) -> Self {
-        Self { hold, metrics, started: clock::recent(), first_byte: None, outcome: LegOutcome::Cancelled, abort: None }
+        Self {
+            hold,
+            metrics,
+            started: clock::recent(),
+            first_byte: None,
+            outcome: LegOutcome::Cancelled,
+            abort: None,
+        }
     }
 
     pub fn endpoint(&self) -> &Arc<Endpoint> {

@@ -57,7 +57,11 @@ impl Abort {
             body.len()
         );
         let out = Outbound { method: Method::POST, segments: vec![Bytes::from(head), Bytes::from(body)] };
-        let limits = Limits { first_byte: Some(LIMIT), write_stall: Some(LIMIT), deadline: Some(clock::now() + LIMIT) };
+        let limits = Limits {
+            first_byte: Some(LIMIT),
+            write_stall: Some(LIMIT),
+            deadline: Some(clock::now() + LIMIT),
+        };
         let answer = upstream::exchange(&mut conn, &out, limits, idle).await.ok()?;
         let mut decoder = Decoder::new(answer.head.framing);
         while next(&mut conn, &mut decoder, Some(LIMIT), None).await.ok()?.is_some() {}

@@ -85,7 +85,8 @@ fn fields(rid: &[u8], at: Bootstrap<'_>, rooms: &[u64], prompts: usize) -> Vec<u
         out.extend_from_slice(b"\",");
         let room = rooms.first().copied().unwrap_or_default();
         out.extend_from_slice(
-            format!("\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}").as_bytes(),
+            format!("\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}")
+                .as_bytes(),
         );
         return out;
     }
@@ -112,7 +113,10 @@ pub(super) fn room() -> u64 {
 /// vLLM's prefill answers with parameters for the first prompt only.
 pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
     if prompts(body, peek) > 1 {
-        return Some(because("prompt", "vLLM's prefill hands over one prompt only; send one request per prompt"));
+        return Some(because(
+            "prompt",
+            "vLLM's prefill hands over one prompt only; send one request per prompt",
+        ));
     }
     match peek.best_of {
         Count::Absent | Count::Is(0 | 1) => None,
@@ -240,9 +244,16 @@ mod tests {
             r#"{"stream":false,"max_tokens":1,"min_tokens":1,"n":1,"seed":18446744073709551616,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false}}"#
         );
         let (body, peek) = parsed(r#"{"messages":[]}"#);
-        assert_eq!(value(&vllm_prefill(&body, &peek, Route::ChatCompletions, VllmConnector::Store))["max_tokens"], 1);
-        assert_eq!(value(&vllm_prefill(&body, &peek, Route::Responses, VllmConnector::Nixl))["max_output_tokens"], 1);
-        let params: Box<RawValue> = serde_json::from_str(r#"{"remote_block_ids":[[1,2]],"k":1e400}"#).unwrap();
+        assert_eq!(
+            value(&vllm_prefill(&body, &peek, Route::ChatCompletions, VllmConnector::Store))["max_tokens"],
+            1
+        );
+        assert_eq!(
+            value(&vllm_prefill(&body, &peek, Route::Responses, VllmConnector::Nixl))["max_output_tokens"],
+            1
+        );
+        let params: Box<RawValue> =
+            serde_json::from_str(r#"{"remote_block_ids":[[1,2]],"k":1e400}"#).unwrap();
         let out = vllm_decode(&body, &peek, &params).to_vec();
         assert_eq!(
             String::from_utf8(out).unwrap(),

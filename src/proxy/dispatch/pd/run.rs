@@ -45,7 +45,8 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
         service.budget.request();
     }
     loop {
-        let service = current(&shared, job.service).ok_or(Failure::Internal("the service left the configuration"))?;
+        let service =
+            current(&shared, job.service).ok_or(Failure::Internal("the service left the configuration"))?;
         let Some((prefill, decode)) = pair(&shared, &service, &spent.excluded) else {
             return spent.last.unwrap_or_else(|| Err(no_pair(&service)));
         };
@@ -139,7 +140,8 @@ impl Spent {
             Side::Prefill => Role::Prefill,
             Side::Decode => Role::Decode,
         };
-        if self.retries >= service.config.retries.max || !route::has_other_role(service, role, &self.excluded) {
+        if self.retries >= service.config.retries.max || !route::has_other_role(service, role, &self.excluded)
+        {
             return false;
         }
         let metrics = &shared.services[service.index];

@@ -80,12 +80,19 @@ pub(super) async fn attempt(
     let at = prefill.endpoint();
     let host = at.authority.rsplit_once(':').map_or(at.host.as_str(), |(host, _)| host).to_owned();
     let bootstrap = Bootstrap { host: &host, port: at.bootstrap_port.unwrap_or(BOOTSTRAP_PORT) };
-    let rooms: Vec<u64> =
-        (0..bodies::prompts(job.body, job.peek).max(1)).map(|_| bodies::room()).collect();
+    let rooms: Vec<u64> = (0..bodies::prompts(job.body, job.peek).max(1)).map(|_| bodies::room()).collect();
     let body = bodies::sglang(job.body, job.peek, id.as_bytes(), bootstrap, &rooms);
-    let out = |leg: &Leg, side| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &id, side);
+    let out =
+        |leg: &Leg, side| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &id, side);
     let (prefill_out, decode_out) = (out(&prefill, true), out(&decode, false));
-    let mut pair = Pair::start(worker, service, &id, job.deadline, (prefill, to_prefill, prefill_out), (decode, to_decode, decode_out));
+    let mut pair = Pair::start(
+        worker,
+        service,
+        &id,
+        job.deadline,
+        (prefill, to_prefill, prefill_out),
+        (decode, to_decode, decode_out),
+    );
     pair.until_decided().await
 }
 
@@ -131,7 +138,13 @@ impl Pair {
         decode.abort_with(abort.clone());
         Self {
             worker: Arc::clone(worker),
-            prefill: Some(Box::pin(prefill_leg(prefill, to_prefill, prefill_out, Arc::clone(&timeouts), deadline))),
+            prefill: Some(Box::pin(prefill_leg(
+                prefill,
+                to_prefill,
+                prefill_out,
+                Arc::clone(&timeouts),
+                deadline,
+            ))),
             decode: Some(Box::pin(decode_leg(decode, to_decode, decode_out, timeouts, deadline))),
             engines,
             abort,
@@ -145,7 +158,9 @@ impl Pair {
         loop {
             match self.next().await {
                 Event::Prefill(Prefilled::Done) => {}
-                Event::Prefill(Prefilled::Rejected(head, body)) => return rejected(Side::Prefill, head, body),
+                Event::Prefill(Prefilled::Rejected(head, body)) => {
+                    return rejected(Side::Prefill, head, body);
+                }
                 Event::Prefill(Prefilled::Failed(error)) => return prefill_lost(&error),
                 Event::Decode(Begun::Good(answer)) => {
                     self.settle();

@@ -78,7 +78,9 @@ impl Choice {
             _ => false,
         };
         let role_only = |delta: &Value| {
-            delta.as_object().is_none_or(|fields| fields.iter().all(|(key, value)| key == "role" || empty(value)))
+            delta
+                .as_object()
+                .is_none_or(|fields| fields.iter().all(|(key, value)| key == "role" || empty(value)))
         };
         self.delta.as_ref().is_none_or(role_only)
             && [&self.text, &self.logprobs, &self.finish_reason].into_iter().flatten().all(empty)
@@ -89,8 +91,7 @@ impl Choice {
 mod tests {
     use super::*;
 
-    const ROLE: &str =
-        "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
+    const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
 
     fn of(text: &str) -> Sign {
         sign(text.as_bytes())
@@ -99,11 +100,9 @@ mod tests {
     #[test]
     fn a_role_only_chunk_is_held_and_the_first_token_releases() {
         assert_eq!(of(ROLE), Sign::Wait);
-        for delta in [
-            "{\"content\":\"a\"}",
-            "{\"tool_calls\":[{\"index\":0}]}",
-            "{\"reasoning_content\":\"r\"}",
-        ] {
+        for delta in
+            ["{\"content\":\"a\"}", "{\"tool_calls\":[{\"index\":0}]}", "{\"reasoning_content\":\"r\"}"]
+        {
             assert_eq!(of(&format!("{ROLE}data: {{\"choices\":[{{\"delta\":{delta}}}]}}\n\n")), Sign::Token);
         }
         assert_eq!(of("data: {\"choices\":[{\"text\":\"a\"}]}\n\n"), Sign::Token);
@@ -119,7 +118,8 @@ mod tests {
 
     #[test]
     fn an_error_before_the_first_token_is_told_apart() {
-        let text = format!("{ROLE}data: {{\"error\":{{\"message\":\"x\",\"code\":500}}}}\n\ndata: [DONE]\n\n");
+        let text =
+            format!("{ROLE}data: {{\"error\":{{\"message\":\"x\",\"code\":500}}}}\n\ndata: [DONE]\n\n");
         assert!(matches!(of(&text), Sign::Error(error) if error["code"] == 500));
         assert_eq!(of("data: {\"error\":null,\"choices\":[{\"text\":\"a\"}]}\n\n"), Sign::Token);
     }

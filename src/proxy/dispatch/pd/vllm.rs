@@ -159,7 +159,9 @@ async fn decoded(
                 return begun(conn, answer, leg, worker, job, params).await;
             }
             Attempt::Withdrawn => refused.add(leg.endpoint()),
-            Attempt::Failed(error) if error.written == Written::Nothing && error.fault != Fault::TotalTimeout => {
+            Attempt::Failed(error)
+                if error.written == Written::Nothing && error.fault != Fault::TotalTimeout =>
+            {
                 leg.fail(&error);
                 refused.add(leg.endpoint());
                 let failure = Err(Failure::Upstream(error));
