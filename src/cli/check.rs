@@ -57,18 +57,18 @@ impl Check {
     fn table(&self, config: &RouterConfig) -> String {
         let (services, endpoints) = counts(config);
         let verdict = format!(
-            "{}: ok ({services} service{}, {endpoints} endpoint{})\n",
+            "{}: ok ({services} service{}, {endpoints} endpoint{})",
             self.file.display(),
             plural(services),
             plural(endpoints)
         );
-        let notes = config::notes(config).into_iter().map(|note| format!("note: {note}\n"));
-        let said: String = std::iter::once(verdict).chain(notes).collect();
-        if !self.print {
-            return said;
+        let notes = config::notes(config).into_iter().map(|note| format!("note: {note}"));
+        let said: Vec<String> = std::iter::once(verdict).chain(notes).collect();
+        if self.print {
+            format!("# {}\n{}", said.join("\n# "), config::print(config))
+        } else {
+            said.join("\n") + "\n"
         }
-        let comments: String = said.lines().map(|line| format!("# {line}\n")).collect();
-        comments + &config::print(config)
     }
 
     fn json(&self, config: Option<&RouterConfig>, problems: &[Problem]) -> String {

@@ -27,7 +27,7 @@ use super::metrics::Scrape;
 use super::task::spawn;
 use crate::admin::AdminState;
 use crate::app::{Router, build};
-use crate::config::{LogFormat, LogSink, RouterConfig, Service, StaticEndpoint};
+use crate::config::{EngineKind, LogFormat, LogSink, RouterConfig, Service, StaticEndpoint};
 use crate::drain::{Report, Tracker, run_sequence};
 use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accept, AcceptFuture, accept_loop, run_worker};
@@ -60,13 +60,21 @@ pub struct TestRouter {
 
 /// One plain service named `default` on `endpoints` (`host:port`), quick to judge: no sampling, nothing else changed.
 pub fn config(endpoints: &[String]) -> RouterConfig {
-    let endpoints =
-        endpoints.iter().map(|at| StaticEndpoint::parse(&format!("http://{at}")).unwrap()).collect();
     let mut config = RouterConfig::defaults();
     config.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     config.threads = Some(1);
-    config.services = vec![Service::plain("default", endpoints)];
+    config.services = vec![Service::plain("default", at(endpoints))];
     config
+}
+
+/// [`config`] for prefill/decode pairs.
+pub fn pairs_config(engine: EngineKind, prefill: &[String], decode: &[String]) -> RouterConfig {
+    let service = Service::pairs("default", engine, at(prefill), at(decode));
+    RouterConfig { services: vec![service], ..config(&[]) }
+}
+
+fn at(endpoints: &[String]) -> Vec<StaticEndpoint> {
+    endpoints.iter().map(|at| StaticEndpoint::parse(&format!("http://{at}")).unwrap()).collect()
 }
 
 /// [`config`] for engines on TCP.
@@ -175,6 +183,7 @@ impl TestRouter {
     }
 
     /// Endpoints in configuration order.
+    /// Endpoints by service, there prefills first, then decodes, then mixed ones, each in configuration order.
     pub fn endpoints(&self) -> &[Arc<Endpoint>] {
         &self.endpoints
     }

@@ -71,14 +71,19 @@ fn every_example_loads_and_router_yaml_is_the_defaults() {
 }
 
 #[test]
-fn router_yaml_writes_every_key_with_its_default() {
+fn router_yaml_or_the_example_of_an_engine_writes_every_key_with_its_default() {
     // A form of `authorization`, shown there in a comment: both cannot stand at once.
     let other_form = "services[].upstream.authorization.from_secret";
     assert!(text_of("config/router.yaml").contains("{ from_secret: "));
-    let file: serde_json::Value = serde_saphyr::from_str(&text_of("config/router.yaml")).expect("YAML");
+    let yaml = |name| serde_saphyr::from_str::<serde_json::Value>(&text_of(name)).expect("YAML");
+    let (file, sglang, vllm) =
+        (yaml("config/router.yaml"), yaml("config/sglang.yaml"), yaml("config/vllm.yaml"));
     for key in KEYS.iter().filter(|key| key.path != other_form) {
         let path = format!("/{}", key.path.replace("[]", ".0").replace('.', "/"));
-        let value = file.pointer(&path).ok_or(key.path).expect("every key");
+        let paired =
+            ["engine.connector", "static.prefill", "static.decode"].iter().any(|k| key.path.contains(k));
+        let files = if paired { vec![&sglang, &vllm] } else { vec![&file] };
+        let value = files.iter().find_map(|file| file.pointer(&path)).ok_or(key.path).expect("every key");
         let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         if key.default != "required" {
             assert_eq!(shown, key.default, "{}", key.path);
@@ -136,6 +141,35 @@ fn check_counts_what_it_found_good() {
     let output = run(tandem(&["check", "config/two-services.yaml"]).current_dir(root("")));
     assert_eq!(out(&output), "config/two-services.yaml: ok (2 services, 3 endpoints)\n");
     assert_eq!((code(&output), err(&output)), (0, String::new()));
+}
+
+#[test]
+fn check_notes_what_is_perhaps_not_meant() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mixed = "{name: a, engine: {kind: vllm}, discovery: {static: {mixed: [{url: http://h:1}]}}}";
+    let file = written(&directory, &format!("services: [{mixed}]\n"));
+    let said = out(&run(&mut tandem(&["check", &file])));
+    assert!(
+        said.lines().count() == 2 && said.contains("\nnote: services[0] (a): engine.kind is vllm"),
+        "{said}"
+    );
+    let json = run(&mut tandem(&["check", &file, "--output", "json"]));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json["notes"].as_array().map(Vec::len), Some(1));
+    let printed = out(&run(&mut tandem(&["check", &file, "--print"])));
+    assert_eq!(load(File { name: "printed".to_owned(), text: printed }).services[0].endpoints.len(), 1);
+    let pairs = run(tandem(&["check", "config/sglang.yaml"]).current_dir(root("")));
+    assert_eq!(out(&pairs), "config/sglang.yaml: ok (1 service, 4 endpoints)\n");
+}
+
+#[test]
+fn the_router_takes_pairs_as_flags() {
+    // Refused for the admin address alone: everything else was understood.
+    let flags = "router --engine sglang --prefill http://h:1,bootstrap=9001 --prefill http://h:2 --decode http://d:1 \
+                 --policy round_robin --cancel-decode-grace 0 --kv-lease 1m --handoff-max-age 20s --admin-listen x";
+    let output = run(&mut tandem(&flags.split_whitespace().collect::<Vec<_>>()));
+    let lines: Vec<_> = err(&output).lines().map(str::to_owned).collect();
+    assert!(code(&output) == 2 && lines.len() == 2 && lines[0].starts_with("--admin-listen: "), "{lines:?}");
 }
 
 #[test]

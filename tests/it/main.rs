@@ -19,6 +19,7 @@ mod no_body;
 mod observability;
 mod openai_sdk;
 mod pd_basic;
+mod pairs;
 mod policies;
 mod process;
 mod relay;

@@ -1,0 +1,194 @@
+//! Prefill and decode endpoints in the registry, in what operators see, and in the choice by role.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tandem::config::{EngineKind, Policies, Policy, VllmConnector};
+use tandem::proxy::route::{Excluded, has_other, has_other_role, pick, pick_role};
+use tandem::registry::{Endpoint, Role};
+use tandem::testkit::eventually::eventually;
+use tandem::testkit::fixtures::{chat_body, get, post, post_chat};
+use tandem::testkit::memory::{MemoryNet, MemoryStream};
+use tandem::testkit::router::{TestRouter, config, pairs_config};
+use tandem::upstream::{Conn, Io};
+
+const KINDS: [EngineKind; 3] =
+    [EngineKind::Sglang, EngineKind::Vllm(VllmConnector::Nixl), EngineKind::Vllm(VllmConnector::Store)];
+
+fn names(list: &[&str]) -> Vec<String> {
+    list.iter().map(|name| format!("{name}:80")).collect()
+}
+
+/// Two prefills, three decodes, one mixed, and nobody behind them.
+fn router(engine: EngineKind, policy: Policies, net: &MemoryNet) -> TestRouter {
+    let mut config = pairs_config(engine, &names(&["p0", "p1"]), &names(&["d0", "d1", "d2"]));
+    config.services[0].endpoints = self::config(&names(&["m0"])).services.remove(0).endpoints;
+    config.services[0].policy = policy;
+    TestRouter::in_memory(config, net)
+}
+
+fn by_role(router: &TestRouter, role: Role) -> Vec<&Endpoint> {
+    router.endpoints().iter().map(AsRef::as_ref).filter(|e| e.role == role).collect()
+}
+
+async fn drain(router: &TestRouter, endpoint: &Endpoint, on: bool) {
+    router.admin.endpoints.set_drain(&endpoint.id.to_string(), on).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_to_pairs_is_refused_for_now_and_reaches_no_engine() {
+    for kind in KINDS {
+        let net = MemoryNet::new();
+        let router = router(kind, Policies::all(Policy::RoundRobin), &net);
+        let mut client = router.memory_client().await;
+        for request in [post_chat(chat_body("m", true)), get("/v1/models")] {
+            let answer = client.request(&request).await.unwrap();
+            assert_eq!(answer.status(), 501);
+            assert_eq!(answer.head.headers.get("x-should-retry").unwrap(), "false");
+            let body: Value = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!(body["error"]["code"], "unsupported_on_pd");
+        }
+        drop(client);
+        router.assert_invariants(&[]).await;
+        let dials: u64 = ["p0", "p1", "d0", "d1", "d2", "m0"].iter().map(|name| net.dials(name)).sum();
+        assert_eq!(dials, 0);
+        let errors = [("code", "unsupported_on_pd")];
+        assert_eq!(router.scrape().get("tandem_request_errors_total", &errors), Some(2.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_prefills_of_sglang_have_a_bootstrap_port() {
+    for kind in KINDS {
+        let router = router(kind, Policies::all(Policy::RoundRobin), &MemoryNet::new());
+        let port = (kind == EngineKind::Sglang).then_some(8998);
+        assert!(by_role(&router, Role::Prefill).iter().all(|e| e.bootstrap_port == port), "{kind:?}");
+        for role in [Role::Decode, Role::Mixed] {
+            assert!(by_role(&router, role).iter().all(|e| e.bootstrap_port.is_none()), "{kind:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn operators_see_and_drain_endpoints_of_every_role() {
+    let router = router(EngineKind::Sglang, Policies::all(Policy::RoundRobin), &MemoryNet::new());
+    let listed = router.admin.endpoints.list();
+    let shown: Vec<_> = listed.iter().map(|e| (e.url.as_str(), &*e.role)).collect();
+    let wanted = [
+        ("http://d0:80", "decode"),
+        ("http://d1:80", "decode"),
+        ("http://d2:80", "decode"),
+        ("http://m0:80", "mixed"),
+        ("http://p0:80", "prefill"),
+        ("http://p1:80", "prefill"),
+    ];
+    assert_eq!(shown, wanted);
+    for (url, role) in wanted {
+        let endpoint = router.endpoints().iter().find(|e| e.url == url).unwrap();
+        let selectable =
+            || router.scrape().get("tandem_endpoint_selectable", &[("role", role), ("url", url)]);
+        assert_eq!(selectable(), Some(1.0), "{url}");
+        drain(&router, endpoint, true).await;
+        assert_eq!((endpoint.is_selectable(), selectable()), (false, Some(0.0)), "{url}");
+        drain(&router, endpoint, false).await;
+        assert_eq!((endpoint.is_selectable(), selectable()), (true, Some(1.0)), "{url}");
+    }
+}
+
+/// A client that waits for `100 Continue` learns which role is missing.
+#[tokio::test(start_paused = true)]
+async fn pairs_serve_while_both_sides_or_a_mixed_one_are_selectable() {
+    let router = router(EngineKind::Sglang, Policies::all(Policy::RoundRobin), &MemoryNet::new());
+    let serves = || router.shared.view.load().has_selectable();
+    let all = |role| by_role(&router, role);
+    for missing in [Role::Prefill, Role::Decode] {
+        for endpoint in all(missing) {
+            assert!(serves());
+            drain(&router, endpoint, true).await;
+        }
+        assert!(serves(), "the mixed endpoint still does");
+        drain(&router, all(Role::Mixed)[0], true).await;
+        assert!(!serves());
+        assert_eq!(router.shared.view.load().services[0].lacks(), Some(missing));
+        let mut client = router.memory_client().await;
+        client.send(post("/v1/chat/completions", &["Expect: 100-continue"], "")).await.unwrap();
+        let answer = client.read_response().await.unwrap();
+        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        let text = format!("no {} endpoint that takes new requests", missing.as_str());
+        assert!(answer.status() == 503 && said.contains(&text), "{said}");
+        drain(&router, all(missing)[0], false).await;
+        assert!(serves(), "one of each is enough");
+        for endpoint in router.endpoints().iter().filter(|e| !e.is_selectable()) {
+            drain(&router, endpoint, false).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_role_has_its_own_policy_and_its_own_turn() {
+    let policy =
+        Policies { mixed: Policy::RoundRobin, prefill: Policy::RoundRobin, decode: Policy::LeastInFlight };
+    let router = router(EngineKind::Sglang, policy, &MemoryNet::new());
+    let service = router.shared.view.load().services[0].clone();
+    let none = Excluded::default();
+    let url = |role| pick_role(&service, role, &none).unwrap().endpoint().url.clone();
+    // Turns of the prefills do not depend on what else is chosen in between.
+    let mut turns = Vec::new();
+    for n in 0..6 {
+        turns.push(url(Role::Prefill));
+        for _ in 0..n {
+            url(Role::Decode);
+            assert_eq!(pick(&service, &none).unwrap().endpoint().url, "http://m0:80");
+        }
+    }
+    assert_eq!(turns, ["http://p0:80", "http://p1:80"].repeat(3));
+    // Decodes by load: one hold on each before any has two.
+    let held: Vec<_> = (0..3).map(|_| pick_role(&service, Role::Decode, &none).unwrap()).collect();
+    assert!(by_role(&router, Role::Decode).iter().all(|e| e.holds() == 1));
+    drop(held);
+    assert!(router.endpoints().iter().all(|e| e.holds() == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_excluded_or_withdrawn_is_not_chosen_in_its_role() {
+    let router = router(EngineKind::Sglang, Policies::all(Policy::PowerOfTwo), &MemoryNet::new());
+    let service = router.shared.view.load().services[0].clone();
+    let mut excluded = Excluded::default();
+    let (prefills, decodes) = (by_role(&router, Role::Prefill), by_role(&router, Role::Decode));
+    excluded.add(decodes[0]);
+    drain(&router, decodes[1], true).await;
+    for _ in 0..20 {
+        assert_eq!(pick_role(&service, Role::Decode, &excluded).unwrap().endpoint().id, decodes[2].id);
+    }
+    assert!(has_other_role(&service, Role::Decode, &excluded));
+    excluded.add(decodes[2]);
+    assert!(pick_role(&service, Role::Decode, &excluded).is_none());
+    assert!(!has_other_role(&service, Role::Decode, &excluded));
+    assert!(has_other_role(&service, Role::Prefill, &excluded) && has_other(&service, &excluded));
+    excluded.add(by_role(&router, Role::Mixed)[0]);
+    assert!(!has_other(&service, &excluded) && pick(&service, &excluded).is_none());
+    // An ejected one comes last.
+    prefills[0].ejection.fail();
+    for _ in 0..20 {
+        assert_eq!(pick_role(&service, Role::Prefill, &excluded).unwrap().endpoint().id, prefills[1].id);
+    }
+    excluded.add(prefills[1]);
+    assert_eq!(pick_role(&service, Role::Prefill, &excluded).unwrap().endpoint().id, prefills[0].id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_connections_of_every_role_are_swept() {
+    let router = router(EngineKind::Sglang, Policies::all(Policy::RoundRobin), &MemoryNet::new());
+    let mut engines = Vec::new();
+    for endpoint in router.endpoints() {
+        let (ours, theirs) = MemoryStream::pair(1024);
+        endpoint.pool.put(Conn::new(Io::Boxed(Box::new(ours)), 0));
+        engines.push(theirs);
+        assert_eq!(endpoint.pool.len(), 1);
+    }
+    eventually(Duration::from_secs(10), "pools are empty", || {
+        let left: Vec<_> = router.endpoints().iter().filter(|e| !e.pool.is_empty()).map(|e| &e.url).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
