@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::build::{Router, build};
+use super::probe;
 use crate::admin::{self, AdminState};
 use crate::config::{self, RouterConfig};
 use crate::drain::{Phase, Phases, Signals, Tracker, run_sequence};
@@ -61,6 +62,7 @@ async fn serve(config: RouterConfig) -> anyhow::Result<()> {
     tasks.spawn("phase-metric", follow_phase(Arc::clone(&shared)));
     let stop = CancellationToken::new();
     watch_files(&tasks, &shared, &stop);
+    probe::start(&tasks, &shared, &stop);
     let router_metrics = shared.metrics.router.clone();
     tasks.spawn("accept", accept_loop(Box::new(front), lanes, places, router_metrics, Arc::clone(&phases)));
     info!(

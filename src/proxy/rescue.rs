@@ -61,6 +61,7 @@ pub const CODES: &[&str] = &[
     "no_endpoint",
     "prefill_no_kv",
     "unsupported_on_pd",
+    "route_unsupported_on_pd",
     "upstream_connect_failed",
     "upstream_connect_timeout",
     "upstream_timeout",
@@ -183,7 +184,7 @@ pub fn rescue(failure: &Failure) -> Rescue {
         ),
         F::UnsupportedOnPd(what) => Rescue {
             no_retry: true,
-            ..make(StatusCode::NOT_IMPLEMENTED, "unsupported_on_pd", (*what).into(), Outcome::Rejected)
+            ..make(StatusCode::NOT_IMPLEMENTED, "route_unsupported_on_pd", (*what).into(), Outcome::Rejected)
         },
         F::Upstream(error) => upstream(error),
         F::Internal(what) => {

@@ -88,6 +88,8 @@ fn others() -> Vec<Failure> {
         Failure::ModelNotFound { model: None },
         Failure::NoEndpoint { service: "s".to_owned(), role: Role::Mixed, registered: false },
         Failure::UnsupportedOnPd("x"),
+        Failure::PrefillNoKv,
+        tandem::proxy::dispatch::unsupported("n", "why"),
         Failure::Internal("x"),
         leg(Fault::Connect, Written::Nothing),
         leg(Fault::ConnectTimeout, Written::Nothing),

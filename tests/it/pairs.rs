@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use tandem::config::{EngineKind, Policies, Policy, VllmConnector};
 use tandem::proxy::route::{Excluded, has_other, has_other_role, pick, pick_role};
 use tandem::registry::{Endpoint, Role};
 use tandem::testkit::eventually::eventually;
-use tandem::testkit::fixtures::{chat_body, get, post, post_chat};
+use tandem::testkit::fixtures::post;
 use tandem::testkit::memory::{MemoryNet, MemoryStream};
 use tandem::testkit::router::{TestRouter, config, pairs_config};
 use tandem::upstream::{Conn, Io};
@@ -33,28 +32,6 @@ fn by_role(router: &TestRouter, role: Role) -> Vec<&Endpoint> {
 
 async fn drain(router: &TestRouter, endpoint: &Endpoint, on: bool) {
     router.admin.endpoints.set_drain(&endpoint.id.to_string(), on).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_to_pairs_is_refused_for_now_and_reaches_no_engine() {
-    for kind in KINDS {
-        let net = MemoryNet::new();
-        let router = router(kind, Policies::all(Policy::RoundRobin), &net);
-        let mut client = router.memory_client().await;
-        for request in [post_chat(chat_body("m", true)), get("/v1/models")] {
-            let answer = client.request(&request).await.unwrap();
-            assert_eq!(answer.status(), 501);
-            assert_eq!(answer.head.headers.get("x-should-retry").unwrap(), "false");
-            let body: Value = serde_json::from_slice(&answer.body).unwrap();
-            assert_eq!(body["error"]["code"], "unsupported_on_pd");
-        }
-        drop(client);
-        router.assert_invariants(&[]).await;
-        let dials: u64 = ["p0", "p1", "d0", "d1", "d2", "m0"].iter().map(|name| net.dials(name)).sum();
-        assert_eq!(dials, 0);
-        let errors = [("code", "unsupported_on_pd")];
-        assert_eq!(router.scrape().get("tandem_request_errors_total", &errors), Some(2.0));
-    }
 }
 
 #[tokio::test(start_paused = true)]

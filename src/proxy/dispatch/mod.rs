@@ -10,6 +10,6 @@ mod retry;
 mod run;
 
 pub use answer::Answer;
-pub use pd::{Abort, PairJob, has_form, run as run_pair};
+pub use pd::{Abort, PairJob, has_form, run as run_pair, unsupported_key as unsupported};
 pub use retry::{REASONS, outcome};
 pub use run::{Job, run};

@@ -14,12 +14,12 @@ use crate::proxy::request::splice::{Segments, Splice};
 /// A request that has no prefill/decode form, and which key makes it so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unsupported {
-    pub(super) param: Option<&'static str>,
+    pub(super) param: &'static str,
     pub(super) why: &'static str,
 }
 
 const fn because(param: &'static str, why: &'static str) -> Unsupported {
-    Unsupported { param: Some(param), why }
+    Unsupported { param, why }
 }
 
 /// Where a prefill's bootstrap server is, for SGLang.
@@ -229,7 +229,7 @@ mod tests {
             (r#"{"n":null}"#, None),
         ] {
             let body = Bytes::from_static(text.as_bytes());
-            assert_eq!(sglang_refuses(&peek(&body).unwrap()).and_then(|u| u.param), param, "{text}");
+            assert_eq!(sglang_refuses(&peek(&body).unwrap()).map(|u| u.param), param, "{text}");
         }
     }
 

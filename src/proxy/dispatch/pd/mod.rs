@@ -25,7 +25,7 @@ use crate::types::clock::Instant;
 use crate::upstream::Head;
 
 pub use abort::Abort;
-pub use run::{has_form, run};
+pub use run::{has_form, run, unsupported_key};
 
 /// A request for two legs.
 #[derive(Debug)]

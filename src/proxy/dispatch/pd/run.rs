@@ -96,15 +96,19 @@ fn refuse(kind: EngineKind, job: &PairJob<'_>) -> Result<(), Failure> {
         EngineKind::Sglang => bodies::sglang_refuses(job.peek),
         _ => bodies::vllm_refuses(job.body, job.peek),
     };
-    let Some(unsupported) = unsupported else { return Ok(()) };
-    Err(Failure::Refused(Refusal {
+    unsupported.map_or(Ok(()), |found| Err(unsupported_key(found.param, found.why)))
+}
+
+/// The refusal of what a key asks for, which two legs cannot give.
+pub fn unsupported_key(param: &'static str, why: &'static str) -> Failure {
+    Failure::Refused(Refusal {
         status: StatusCode::BAD_REQUEST,
         code: "unsupported_on_pd",
-        message: unsupported.why.into(),
-        param: unsupported.param,
+        message: why.into(),
+        param: Some(param),
         allow: None,
         close: false,
-    }))
+    })
 }
 
 fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {

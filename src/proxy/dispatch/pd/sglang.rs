@@ -205,6 +205,7 @@ impl Pair {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "lives for one match")]
 enum Event {
     Prefill(Prefilled),
     Decode(Begun),

@@ -16,6 +16,7 @@ use crate::upstream::{self, BodyFraming, Conn, Decoder, Head, LegError, Written}
 
 /// How a decode began.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "moved a few times; the common variant is the large one")]
 pub(super) enum Begun {
     /// A token event, or a complete head of an answer that is no stream: nothing of it may be repeated from here.
     Good(Answer),
@@ -54,11 +55,11 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
         };
     }
     let mut decoder = Decoder::new(head.framing);
-    let mut held = BytesMut::new();
+    let mut seen = BytesMut::new();
     if is_event_stream(&head.headers) {
         loop {
             match next(&mut conn, &mut decoder, waits.idle, waits.deadline).await {
-                Ok(Some(data)) => held.extend_from_slice(&data),
+                Ok(Some(data)) => seen.extend_from_slice(&data),
                 Ok(None) => break,
                 Err(fault) => {
                     let error = LegError { fault, written: Written::All, answered: true, reused: None };
@@ -66,7 +67,7 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
                     return Begun::Failed(error);
                 }
             }
-            match sign(&held) {
+            match sign(&seen) {
                 Sign::Wait => {}
                 Sign::Token => break,
                 Sign::Error(error) => {
@@ -77,7 +78,7 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
             }
         }
     }
-    Begun::Good(Answer::Stream { conn, head, prefix: held.freeze(), decoder, reusable, leg })
+    Begun::Good(Answer::Stream { conn, head, prefix: seen.freeze(), decoder, reusable, leg })
 }
 
 /// An error event as the complete answer it should have been.
