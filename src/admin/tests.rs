@@ -299,6 +299,9 @@ async fn each_change_is_one_audit_line_that_cannot_be_forged() {
         .without_time()
         .with_writer(move || writer.clone())
         .finish();
+    // With a single subscriber in the process, whichever test reaches the line first decides whether it is enabled for
+    // all, by its own thread, which has none. With two, both are asked.
+    let _other = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).finish());
     let _scope = tracing::subscriber::set_default(subscriber);
     let admin = Admin::start(Some("s3cret"), "10.0.0.9:1").await;
     let auth = "authorization: Bearer s3cret\r\n";

@@ -102,28 +102,46 @@ async fn pairs_serve_while_both_sides_or_a_mixed_one_are_selectable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_role_has_its_own_policy_and_its_own_turn() {
-    let policy =
-        Policies { mixed: Policy::RoundRobin, prefill: Policy::RoundRobin, decode: Policy::LeastInFlight };
-    let router = router(EngineKind::Sglang, policy, &MemoryNet::new());
+async fn each_role_has_its_own_turn() {
+    let router = router(EngineKind::Sglang, Policies::all(Policy::RoundRobin), &MemoryNet::new());
     let service = router.shared.view.load().services[0].clone();
-    let none = Excluded::default();
-    let url = |role| pick_role(&service, role, &none).unwrap().endpoint().url.clone();
-    // Turns of the prefills do not depend on what else is chosen in between.
-    let mut turns = Vec::new();
+    let url = |role| pick_role(&service, role, &Excluded::default()).unwrap().endpoint().url.clone();
+    let mut prefills = Vec::new();
     for n in 0..6 {
-        turns.push(url(Role::Prefill));
+        prefills.push(url(Role::Prefill));
         for _ in 0..n {
             url(Role::Decode);
-            assert_eq!(pick(&service, &none).unwrap().endpoint().url, "http://m0:80");
         }
+        assert_eq!(pick(&service, &Excluded::default()).unwrap().endpoint().url, "http://m0:80");
     }
-    assert_eq!(turns, ["http://p0:80", "http://p1:80"].repeat(3));
-    // Decodes by load: one hold on each before any has two.
-    let held: Vec<_> = (0..3).map(|_| pick_role(&service, Role::Decode, &none).unwrap()).collect();
-    assert!(by_role(&router, Role::Decode).iter().all(|e| e.holds() == 1));
-    drop(held);
+    assert_eq!(
+        prefills,
+        ["http://p0:80", "http://p1:80"].repeat(3),
+        "whatever decodes were chosen between them"
+    );
     assert!(router.endpoints().iter().all(|e| e.holds() == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_role_has_its_own_policy() {
+    for role in [Role::Prefill, Role::Decode] {
+        let mut policy = Policies::all(Policy::RoundRobin);
+        *(if role == Role::Decode { &mut policy.decode } else { &mut policy.prefill }) =
+            Policy::LeastInFlight;
+        let router = router(EngineKind::Sglang, policy, &MemoryNet::new());
+        let service = router.shared.view.load().services[0].clone();
+        let all = by_role(&router, role);
+        // A hold on each but the first; by turns the next one would be another.
+        let held: Vec<_> = (1..all.len())
+            .map(|n| {
+                let mut others = Excluded::default();
+                all.iter().filter(|e| e.id != all[n].id).for_each(|e| others.add(e));
+                pick_role(&service, role, &others).unwrap()
+            })
+            .collect();
+        let next = pick_role(&service, role, &Excluded::default()).unwrap();
+        assert_eq!((held.len(), next.endpoint().id), (all.len() - 1, all[0].id), "{role:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
