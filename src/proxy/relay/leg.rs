@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::ledger::Hold;
 use crate::metrics::ServiceMetrics;
 use crate::proxy::dispatch::Abort;
@@ -21,6 +23,8 @@ pub struct Leg {
     outcome: LegOutcome,
     /// How the engine is told that its work is not wanted any more, where closing the connection says so too late.
     abort: Option<Abort>,
+    /// Closed when the leg is over.
+    tied: Option<oneshot::Sender<()>>,
 }
 
 impl Leg {
@@ -32,6 +36,7 @@ impl Leg {
             first_byte: None,
             outcome: LegOutcome::Cancelled,
             abort: None,
+            tied: None,
         }
     }
 
@@ -47,6 +52,13 @@ impl Leg {
     /// From here on the engine is sent an abort when the leg ends before its time.
     pub fn abort_with(&mut self, abort: Abort) {
         self.abort = Some(abort);
+    }
+
+    /// Completes, with an error, when this leg is over.
+    pub fn tie(&mut self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.tied = Some(sender);
+        receiver
     }
 
     /// The answer's head arrived.

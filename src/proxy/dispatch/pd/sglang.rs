@@ -12,9 +12,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::super::answer::next;
+use super::super::answer::{Answer, next};
 use super::super::attempt::connect;
 use super::super::retry::{self, Reason};
 use super::super::run::{EngineId, outbound_with};
@@ -36,6 +36,8 @@ const BOOTSTRAP_PORT: u16 = 8998;
 /// Most bytes of a prefill's answer that are read, and kept of an error.
 const MOST_ANSWER: usize = 8 << 20;
 const MOST_ERROR: usize = 64 * 1024;
+/// How long a prefill's answer may go on after the decode has finished.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// `cancel_decode_grace: auto` for an engine that is not known to have the guard.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -114,6 +116,8 @@ struct Pair {
     abort: Abort,
     /// How long both legs are kept for the prefill's sake when the attempt ends early.
     grace: Duration,
+    /// The prefill has answered: it writes no more.
+    written: bool,
     /// The prefill keeps KV from the start of the attempt to the later of its answer and the decode's first token.
     handoff: Option<Handoff>,
 }
@@ -127,7 +131,7 @@ impl Pair {
         id: &EngineId,
         deadline: Option<Instant>,
         (prefill, to_prefill, prefill_out): Start,
-        (mut decode, to_decode, decode_out): Start,
+        (decode, to_decode, decode_out): Start,
     ) -> Self {
         let engines = (Arc::clone(prefill.endpoint()), Arc::clone(decode.endpoint()));
         let abort = Abort::new(worker, id.as_bytes());
@@ -135,7 +139,6 @@ impl Pair {
         let timeouts = Arc::clone(&worker.shared.timeouts);
         let guarded = engines.1.kv_guard.load(std::sync::atomic::Ordering::Relaxed);
         let auto = if guarded { Duration::ZERO } else { GRACE };
-        decode.abort_with(abort.clone());
         Self {
             worker: Arc::clone(worker),
             prefill: Some(Box::pin(prefill_leg(
@@ -145,10 +148,18 @@ impl Pair {
                 Arc::clone(&timeouts),
                 deadline,
             ))),
-            decode: Some(Box::pin(decode_leg(decode, to_decode, decode_out, timeouts, deadline))),
+            decode: Some(Box::pin(decode_leg(
+                decode,
+                to_decode,
+                decode_out,
+                timeouts,
+                deadline,
+                abort.clone(),
+            ))),
             engines,
             abort,
             grace: service.config.upstream.cancel_decode_grace.unwrap_or(auto),
+            written: false,
             handoff,
         }
     }
@@ -162,8 +173,8 @@ impl Pair {
                     return rejected(Side::Prefill, head, body);
                 }
                 Event::Prefill(Prefilled::Failed(error)) => return prefill_lost(&error),
-                Event::Decode(Begun::Good(answer)) => {
-                    self.settle();
+                Event::Decode(Begun::Good(mut answer)) => {
+                    self.settle(&mut answer);
                     return Verdict::Relay(answer);
                 }
                 Event::Decode(Begun::Bad(head, body)) => return rejected(Side::Decode, head, body),
@@ -179,6 +190,7 @@ impl Pair {
                 && let Poll::Ready(end) = prefill.as_mut().poll(cx)
             {
                 self.prefill = None;
+                self.written = !matches!(end, Prefilled::Failed(_));
                 return Poll::Ready(Event::Prefill(end));
             }
             if let Some(decode) = &mut self.decode
@@ -192,16 +204,23 @@ impl Pair {
         .await
     }
 
-    /// The decode has its KV. A prefill that has not answered yet is read to its end beside the stream; what becomes of it is
-    /// its own affair.
-    fn settle(&mut self) {
+    /// The decode has its KV. A prefill that has not answered yet is read to its end beside the stream, and a little longer than
+    /// that; what becomes of it is its own affair.
+    fn settle(&mut self, answer: &mut Answer) {
         let handoff = self.handoff.take();
-        if let Some(prefill) = self.prefill.take() {
-            self.worker.tracker.spawn_light(async move {
-                let _ = prefill.await;
-                drop(handoff);
-            });
-        }
+        let (Some(prefill), Answer::Stream { leg, .. }) = (self.prefill.take(), answer) else { return };
+        let decode_over = leg.tie();
+        self.worker.tracker.spawn_light(async move {
+            let patience = async {
+                let _ = decode_over.await;
+                sleep(PATIENCE).await;
+            };
+            tokio::select! {
+                _ = prefill => {}
+                () = patience => {}
+            }
+            drop(handoff);
+        });
     }
 }
 
@@ -220,7 +239,8 @@ impl Drop for Pair {
         if prefill.is_none() && decode.is_none() {
             return;
         }
-        let (abort, engines, grace) = (self.abort.clone(), self.engines.clone(), self.grace);
+        let grace = if self.written { Duration::ZERO } else { self.grace };
+        let (abort, engines) = (self.abort.clone(), self.engines.clone());
         self.worker.tracker.spawn_light(async move {
             let (mut prefill, mut decode) = (prefill, decode);
             if !grace.is_zero() && decode.is_some() {
@@ -325,12 +345,18 @@ async fn decode_leg(
     out: Outbound,
     timeouts: Arc<Timeouts>,
     deadline: Option<Instant>,
+    abort: Abort,
 ) -> Begun {
     let limits = Limits { first_byte: timeouts.first_byte, write_stall: timeouts.write_stall, deadline };
     match upstream::exchange(&mut conn, &out, limits, idle).await {
         Ok(answer) => {
             leg.answered(clock::recent());
-            begin(conn, answer, leg, Waits { idle: timeouts.idle, deadline }).await
+            let mut begun = begin(conn, answer, leg, Waits { idle: timeouts.idle, deadline }).await;
+            if let Begun::Good(Answer::Stream { leg, .. }) = &mut begun {
+                // From here on it is the relay's: whoever drops it before its end has to tell the engine.
+                leg.abort_with(abort);
+            }
+            begun
         }
         Err(error) => {
             leg.fail(&error);
