@@ -18,6 +18,7 @@ mod keys;
 mod no_body;
 mod observability;
 mod openai_sdk;
+mod pd;
 mod pd_basic;
 mod policies;
 mod process;
