@@ -66,6 +66,12 @@ families! {
         "Attempts that were allowed by the retry table but not by the budget.";
     UPSTREAM_LEGS = "tandem_upstream_legs_total", Counter, ["outcome", "service"], Stable, Main,
         "Requests to engines that ended, each with exactly one outcome.";
+    LEG_TTFB = "tandem_leg_time_to_first_byte_seconds", Histogram, ["role", "service"], Stable, Main,
+        "Prefill and decode legs: from the choice of the endpoint to the head of its answer.";
+    LEG_DURATION = "tandem_leg_duration_seconds", Histogram, ["role", "service"], Stable, Main,
+        "Prefill and decode legs: from the choice of the endpoint to the end of its answer.";
+    HANDOFF = "tandem_handoff_seconds", Histogram, ["service"], Stable, Main,
+        "Age of a prefill's KV parameters when a decode was sent them.";
     STREAM_EVENTS = "tandem_stream_events_total", Counter, ["service"], Unstable, Main,
         "Server-sent events relayed.";
     STREAM_GAPS = "tandem_stream_gaps_total", Counter, ["service"], Unstable, Main,

@@ -24,6 +24,11 @@ const FIRST_BYTE: &[f64] = &[
     80.0, 160.0, 640.0,
 ];
 
+/// Ages of KV parameters, seconds: microseconds unless a decode had to be replaced.
+const HANDOFF: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0];
+/// Roles whose legs are timed by service; a plain engine's leg is the request itself.
+const PAIR: &[&str] = &["prefill", "decode"];
+
 /// The vecs. One per process.
 #[derive(Debug)]
 pub struct RequestFamilies {
@@ -34,6 +39,9 @@ pub struct RequestFamilies {
     retries: IntCounterVec,
     budget: IntCounterVec,
     legs: IntCounterVec,
+    leg_first_byte: HistogramVec,
+    leg_duration: HistogramVec,
+    handoff: HistogramVec,
     stream_events: IntCounterVec,
     stream_gaps: IntCounterVec,
     stream_gap_seconds: CounterVec,
@@ -63,6 +71,9 @@ impl RequestFamilies {
             retries: build::counter_vec(registry, &names::RETRIES)?,
             budget: build::counter_vec(registry, &names::RETRY_BUDGET_EXHAUSTED)?,
             legs: build::counter_vec(registry, &names::UPSTREAM_LEGS)?,
+            leg_first_byte: build::histogram_vec(registry, &names::LEG_TTFB, FIRST_BYTE)?,
+            leg_duration: build::histogram_vec(registry, &names::LEG_DURATION, DURATION)?,
+            handoff: build::histogram_vec(registry, &names::HANDOFF, HANDOFF)?,
             stream_events: build::counter_vec(registry, &names::STREAM_EVENTS)?,
             stream_gaps: build::counter_vec(registry, &names::STREAM_GAPS)?,
             stream_gap_seconds: build::seconds_vec(registry, &names::STREAM_GAP_SECONDS)?,
@@ -82,6 +93,9 @@ impl RequestFamilies {
             durations: Slots::new(Outcome::ALL.len()),
             legs: Slots::new(LegOutcome::ALL.len()),
             retries: Slots::new(self.words.retry_reasons.len()),
+            leg_first_bytes: Slots::new(PAIR.len()),
+            leg_durations: Slots::new(PAIR.len()),
+            handoffs: Slots::new(1),
             first_byte: self.first_byte.get_metric_with_label_values(&[name])?,
             budget: self.budget.get_metric_with_label_values(&[name])?,
             stream_events: self.stream_events.get_metric_with_label_values(&[name])?,
@@ -94,6 +108,9 @@ impl RequestFamilies {
             durations_vec: self.duration.clone(),
             legs_vec: self.legs.clone(),
             retries_vec: self.retries.clone(),
+            leg_first_byte_vec: self.leg_first_byte.clone(),
+            leg_duration_vec: self.leg_duration.clone(),
+            handoff_vec: self.handoff.clone(),
         }))
     }
 }
@@ -107,6 +124,9 @@ pub struct ServiceMetrics {
     durations: Slots<Histogram>,
     legs: Slots<IntCounter>,
     retries: Slots<IntCounter>,
+    leg_first_bytes: Slots<Histogram>,
+    leg_durations: Slots<Histogram>,
+    handoffs: Slots<Histogram>,
     first_byte: Histogram,
     budget: IntCounter,
     pub(super) stream_events: IntCounter,
@@ -119,6 +139,9 @@ pub struct ServiceMetrics {
     durations_vec: HistogramVec,
     legs_vec: IntCounterVec,
     retries_vec: IntCounterVec,
+    leg_first_byte_vec: HistogramVec,
+    leg_duration_vec: HistogramVec,
+    handoff_vec: HistogramVec,
 }
 
 impl ServiceMetrics {
@@ -153,6 +176,30 @@ impl ServiceMetrics {
             self.legs.get(outcome as usize, || vec.get_metric_with_label_values(&labels).ok())
         {
             counter.inc();
+        }
+    }
+
+    /// The times of a leg of a prefill/decode pair; other roles are not counted.
+    pub fn leg_time(&self, role: &'static str, duration: Duration, first_byte: Option<Duration>) {
+        let Some(index) = PAIR.iter().position(|word| *word == role) else { return };
+        let labels = [role, &self.name];
+        let of = |slots: &Slots<Histogram>, vec: &HistogramVec, time: Duration| {
+            if let Some(histogram) = slots.get(index, || vec.get_metric_with_label_values(&labels).ok()) {
+                histogram.observe(time.as_secs_f64());
+            }
+        };
+        of(&self.leg_durations, &self.leg_duration_vec, duration);
+        if let Some(first) = first_byte {
+            of(&self.leg_first_bytes, &self.leg_first_byte_vec, first);
+        }
+    }
+
+    /// A decode was sent KV parameters of this age.
+    pub fn handed_over(&self, age: Duration) {
+        let vec = &self.handoff_vec;
+        if let Some(histogram) = self.handoffs.get(0, || vec.get_metric_with_label_values(&[&self.name]).ok())
+        {
+            histogram.observe(age.as_secs_f64());
         }
     }
 

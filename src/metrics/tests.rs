@@ -30,6 +30,9 @@ fn exercised() -> (Arc<Metrics>, EndpointMetrics) {
     let service = metrics.requests.service("svc").unwrap();
     service.ended(seen(0, Outcome::Ok));
     service.leg(LegOutcome::Ok);
+    service.leg_time("decode", Duration::from_millis(700), Some(Duration::from_millis(80)));
+    service.leg_time("mixed", Duration::from_millis(700), None);
+    service.handed_over(Duration::from_millis(1));
     service.retry("busy");
     service.budget_exhausted();
     metrics.router.error("no_endpoint");

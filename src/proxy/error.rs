@@ -113,6 +113,11 @@ pub enum Failure {
     },
     /// A prefill answered well but handed no KV over: the decode would have to do everything again, unnoticed.
     PrefillNoKv,
+    /// A prefill failed after it was sent its request. `decode_asked`: a decode had the request too, so it may have run.
+    Prefill {
+        error: LegError,
+        decode_asked: bool,
+    },
     /// The last attempt's failure on an engine.
     Upstream(LegError),
     /// What the client wants cannot be served by a prefill and a decode together.

@@ -60,6 +60,8 @@ pub const CODES: &[&str] = &[
     "model_not_found",
     "no_endpoint",
     "prefill_no_kv",
+    "prefill_lost",
+    "prefill_timeout",
     "unsupported_on_pd",
     "route_unsupported_on_pd",
     "upstream_connect_failed",
@@ -182,6 +184,15 @@ pub fn rescue(failure: &Failure) -> Rescue {
             "the prefill answered without KV parameters: is its KV connector configured?".into(),
             Outcome::UpstreamError,
         ),
+        F::Prefill { error, decode_asked } => {
+            let (status, code, outcome) = if error.is_timeout() {
+                (StatusCode::GATEWAY_TIMEOUT, "prefill_timeout", Outcome::UpstreamTimeout)
+            } else {
+                (StatusCode::BAD_GATEWAY, "prefill_lost", Outcome::UpstreamError)
+            };
+            let message = format!("the prefill engine failed: {}", error.fault).into();
+            Rescue { no_retry: *decode_asked, ..make(status, code, message, outcome) }
+        }
         F::UnsupportedOnPd(what) => Rescue {
             no_retry: true,
             ..make(StatusCode::NOT_IMPLEMENTED, "route_unsupported_on_pd", (*what).into(), Outcome::Rejected)

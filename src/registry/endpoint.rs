@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use tokio::sync::Notify;
+
 use crate::config::{StaticEndpoint, Upstream};
 use crate::ledger::{Gate, Handoffs, Holder};
 use crate::metrics::EndpointMetrics;
@@ -75,6 +77,8 @@ pub struct Endpoint {
     pub bootstrap_port: Option<u16>,
     gate: Gate,
     reason: AtomicU8,
+    /// Wakes attempts that hold the endpoint and have not begun their leg on it.
+    withdrawals: Notify,
     pub pool: Pool,
     pub ejection: Ejection,
     /// KV that it keeps for decodes to pull.
@@ -115,6 +119,7 @@ impl Endpoint {
             bootstrap_port: at.bootstrap_port,
             gate: Gate::new(),
             reason: AtomicU8::new(Reason::Selectable as u8),
+            withdrawals: Notify::new(),
             pool: Pool::new(threads, upstream.idle),
             ejection: Ejection::default(),
             handoffs: Handoffs::default(),
@@ -135,6 +140,15 @@ impl Endpoint {
         self.gate.holds()
     }
 
+    /// Completes once it is withdrawn: a waiting decode's hold is then given back.
+    pub async fn withdrawn(&self) {
+        let mut notice = std::pin::pin!(self.withdrawals.notified());
+        notice.as_mut().enable();
+        if self.is_selectable() {
+            notice.await;
+        }
+    }
+
     pub fn reason(&self) -> Reason {
         Reason::from_u8(self.reason.load(Ordering::Relaxed))
     }
@@ -144,6 +158,7 @@ impl Endpoint {
         self.reason.store(reason as u8, Ordering::Relaxed);
         let holds = self.gate.withdraw();
         self.pool.close();
+        self.withdrawals.notify_waiters();
         holds
     }
 

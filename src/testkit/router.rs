@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::client::{H2Client, RawClient};
-use super::engine::EngineHandle;
+use super::engine::{EngineHandle, RecordedRequest};
 use super::eventually::eventually;
 use super::memory::{MemoryListener, MemoryNet, MemoryStream};
 use super::metrics::Scrape;
@@ -32,6 +32,7 @@ use crate::drain::{Report, Tracker, run_sequence};
 use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accept, AcceptFuture, accept_loop, run_worker};
 use crate::registry::Endpoint;
+use crate::types::clock::Instant;
 use crate::upstream::{Dial, DialFuture, Io, TcpDial};
 
 /// Name under which an in-memory router listens.
@@ -161,7 +162,7 @@ impl TestRouter {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
         let wanted = self.scrape().sum("tandem_requests_total", &[]) as usize;
         // The sink writes on a real thread, whatever the test's clock does.
-        for _ in 0..200 {
+        for _ in 0..1000 {
             let text = std::fs::read_to_string(&self.log).unwrap_or_default();
             let lines: Vec<Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
             if lines.len() >= wanted {
@@ -277,9 +278,14 @@ impl TestRouter {
 /// How often each client request (by the end of the engine's request id) got a good answer's first byte from an engine.
 fn executions(engines: &[&EngineHandle]) -> HashMap<String, usize> {
     let mut seen = HashMap::new();
+    let aborts: Vec<Abort> =
+        engines.iter().flat_map(|e| e.log.requests_to("/abort_request")).map(Abort::from).collect();
     for request in engines.iter().flat_map(|e| e.log.requests()) {
-        let answered =
-            request.response.first_byte_at.is_some() && request.response.status.is_some_and(|s| s < 400);
+        let answered = request.response.status.is_some_and(|s| s < 400)
+            && request
+                .response
+                .first_byte_at
+                .is_some_and(|at| !aborts.iter().any(|abort| abort.before(&request, at)));
         let id = request.headers.get("x-request-id").and_then(|v| v.get(17..).map(str::to_owned));
         if let Some(id) = id
             && answered
@@ -288,6 +294,24 @@ fn executions(engines: &[&EngineHandle]) -> HashMap<String, usize> {
         }
     }
     seen
+}
+
+/// An engine was told to end these requests (SGLang: ids that begin so). A script that answers all the same runs nothing.
+struct Abort {
+    rid: String,
+    at: Instant,
+}
+
+impl From<RecordedRequest> for Abort {
+    fn from(request: RecordedRequest) -> Self {
+        Self { rid: request.json()["rid"].as_str().unwrap_or("?").to_owned(), at: request.head_at }
+    }
+}
+
+impl Abort {
+    fn before(&self, request: &RecordedRequest, at: Instant) -> bool {
+        self.at <= at && request.headers.get("x-request-id").is_some_and(|id| id.starts_with(&self.rid))
+    }
 }
 
 /// A test that fails by itself must not make the others fail too: a panic counts for the test of its own thread, which

@@ -19,6 +19,7 @@ mod no_body;
 mod observability;
 mod openai_sdk;
 mod pairs;
+mod pd;
 mod pd_basic;
 mod policies;
 mod process;

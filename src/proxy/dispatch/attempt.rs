@@ -31,10 +31,20 @@ pub(super) async fn attempt(
     deadline: Option<Instant>,
     fresh: bool,
 ) -> Attempt {
-    let (mut conn, idle) = match connect(worker, leg.endpoint(), timeouts.connect, deadline, fresh).await {
-        Ok(found) => found,
-        Err(fault) => return Attempt::Failed(LegError::before_write(fault)),
-    };
+    match connect(worker, leg.endpoint(), timeouts.connect, deadline, fresh).await {
+        Ok(found) => send(leg, found, out, timeouts, deadline).await,
+        Err(fault) => Attempt::Failed(LegError::before_write(fault)),
+    }
+}
+
+/// The same on a connection that is there.
+pub(super) async fn send(
+    leg: &Leg,
+    (mut conn, idle): (Conn, Option<Duration>),
+    out: &Outbound,
+    timeouts: &Timeouts,
+    deadline: Option<Instant>,
+) -> Attempt {
     if !leg.may_start() {
         // Untouched, but its endpoint has left: dropped with it.
         return Attempt::Withdrawn;

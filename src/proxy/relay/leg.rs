@@ -1,6 +1,7 @@
 //! One request on one engine: the hold on it, and its one outcome (I7).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -23,8 +24,12 @@ pub struct Leg {
     outcome: LegOutcome,
     /// How the engine is told that its work is not wanted any more, where closing the connection says so too late.
     abort: Option<Abort>,
-    /// Closed when the leg is over.
-    tied: Option<oneshot::Sender<()>>,
+    /// Set once we told the engine to end this leg: what it answers then is not its own doing.
+    cancelled: Option<Arc<AtomicBool>>,
+    /// Where the time of the leg is left, microseconds.
+    time: Option<Arc<AtomicU64>>,
+    /// Who waits for the end of the leg.
+    told: Option<oneshot::Sender<()>>,
 }
 
 impl Leg {
@@ -36,7 +41,9 @@ impl Leg {
             first_byte: None,
             outcome: LegOutcome::Cancelled,
             abort: None,
-            tied: None,
+            cancelled: None,
+            time: None,
+            told: None,
         }
     }
 
@@ -54,11 +61,23 @@ impl Leg {
         self.abort = Some(abort);
     }
 
-    /// Completes, with an error, when this leg is over.
-    pub fn tie(&mut self) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        self.tied = Some(sender);
-        receiver
+    /// From the moment `flag` is set the leg counts as cancelled, however it ends after that.
+    pub fn cancelled_by(&mut self, flag: Arc<AtomicBool>) {
+        self.cancelled = Some(flag);
+    }
+
+    /// Leaves its time, microseconds and at least 1, in `cell` when it ends.
+    pub fn timed_in(&mut self, cell: Arc<AtomicU64>) {
+        self.time = Some(cell);
+    }
+
+    /// `end` is dropped with the leg.
+    pub fn tell_end(&mut self, end: oneshot::Sender<()>) {
+        self.told = Some(end);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire))
     }
 
     /// The answer's head arrived.
@@ -68,11 +87,16 @@ impl Leg {
     }
 
     pub fn end(&mut self, outcome: LegOutcome) {
-        self.outcome = outcome;
+        if !self.is_cancelled() {
+            self.outcome = outcome;
+        }
     }
 
     /// Blames the engine for `error`, and puts it last for a while where the error says it may be down.
     pub fn fail(&mut self, error: &LegError) {
+        if self.is_cancelled() {
+            return;
+        }
         self.outcome = match error.fault {
             Fault::Connect | Fault::ConnectTimeout => LegOutcome::ConnectFailed,
             Fault::TotalTimeout => LegOutcome::Cancelled,
@@ -96,7 +120,11 @@ impl Drop for Leg {
             abort.fire(self.endpoint());
         }
         let duration = clock::recent().saturating_duration_since(self.started);
+        if let Some(cell) = &self.time {
+            cell.store((duration.as_micros() as u64).max(1), Ordering::Release);
+        }
         self.metrics.leg(self.outcome);
+        self.metrics.leg_time(self.endpoint().role.as_str(), duration, self.first_byte);
         self.endpoint().metrics.leg(self.outcome, duration, self.first_byte);
     }
 }

@@ -2,7 +2,7 @@
 //! records exactly one outcome (I7), in the metrics and as one access line.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -39,6 +39,8 @@ pub struct Ticket {
     pub endpoint: Option<Arc<Endpoint>>,
     /// The prefill of the last attempt, where there are two legs.
     pub prefill: Option<Arc<Endpoint>>,
+    /// How long the prefill's leg took, microseconds; 0 while it is not over.
+    pub prefill_us: Arc<AtomicU64>,
     pub attempts: u32,
     pub bytes_in: u64,
     pub bytes_out: u64,
@@ -76,6 +78,7 @@ impl Ticket {
             service: None,
             endpoint: None,
             prefill: None,
+            prefill_us: Arc::default(),
             attempts: 0,
             bytes_in: 0,
             bytes_out: 0,
@@ -113,6 +116,14 @@ impl Ticket {
         self.endpoint = Some(Arc::clone(leg.endpoint()));
     }
 
+    /// An attempt begins on two engines. The decode is the one that answers.
+    pub fn pair_attempt(&mut self, prefill: &mut Leg, decode: &Leg) {
+        self.attempt(decode);
+        self.prefill = Some(Arc::clone(prefill.endpoint()));
+        self.prefill_us = Arc::default();
+        prefill.timed_in(Arc::clone(&self.prefill_us));
+    }
+
     fn record(&mut self) {
         let shared = &self.worker.shared;
         // Given up without a word: by the client, or by us because it did not even take the error of a forced end.
@@ -145,6 +156,8 @@ impl Ticket {
             model: self.model.as_deref(),
             service: self.service.as_ref().map_or("", |s| &s.config.name),
             endpoint: self.endpoint.as_ref().map(|e| e.url.as_str()),
+            prefill: self.prefill.as_ref().map(|e| e.url.as_str()),
+            prefill_us: Some(self.prefill_us.load(Ordering::Acquire)).filter(|us| *us != 0),
             stream: self.stream,
             status: self.status.map_or(0, |s| s.as_u16()),
             outcome,

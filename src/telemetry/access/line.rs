@@ -42,6 +42,7 @@ fn fields(line: &mut Line<'_>, r: &AccessRecord<'_>) {
     line.optional_text(",\"model\":", r.model, MODEL_BYTES);
     line.text(",\"service\":", r.service, TEXT_BYTES);
     line.optional_text(",\"endpoint\":", r.endpoint, TEXT_BYTES);
+    line.optional_text(",\"prefill\":", r.prefill, TEXT_BYTES);
     line.flag(",\"stream\":", r.stream);
     line.number(",\"status\":", u64::from(r.status));
     line.word(",\"outcome\":", r.outcome.as_str());
@@ -52,6 +53,7 @@ fn fields(line: &mut Line<'_>, r: &AccessRecord<'_>) {
     line.number(",\"bytes_in\":", r.bytes_in);
     line.number(",\"bytes_out\":", r.bytes_out);
     line.optional_number(",\"ttfb_us\":", r.ttfb_us);
+    line.optional_number(",\"prefill_us\":", r.prefill_us);
     line.number(",\"duration_us\":", r.duration_us);
     if r.stream {
         line.number(",\"events\":", r.events);

@@ -53,6 +53,10 @@ pub struct AccessRecord<'a> {
     pub service: &'a str,
     /// Origin of the last endpoint tried, without user information.
     pub endpoint: Option<&'a str>,
+    /// Origin of the last prefill tried, where a request has two legs.
+    pub prefill: Option<&'a str>,
+    /// How long that prefill's leg took, microseconds, if it was over.
+    pub prefill_us: Option<u64>,
     /// Whether the answer was an event stream.
     pub stream: bool,
     /// Status sent; 0 when the client left before one was.

@@ -22,6 +22,8 @@ fn record(model: &str) -> AccessRecord<'_> {
         model: Some(model),
         service: "chat",
         endpoint: Some("http://10.0.0.7:8000"),
+        prefill: Some("http://10.0.0.3:8000"),
+        prefill_us: Some(61_020),
         stream: true,
         status: 200,
         outcome: Outcome::Ok,
@@ -74,8 +76,8 @@ fn text_has_the_same_fields() {
     let expected = concat!(
         "2026-11-29T20:38:00.123Z request_id=\"0199a7c2-7f10-7abc-8000-3f1de0c0ffee\" peer=10.0.0.9 protocol=h2 ",
         "method=\"POST\" route=chat_completions model=\"a \\\"b\\\"\\nc\" service=\"chat\" ",
-        "endpoint=\"http://10.0.0.7:8000\" stream=true status=200 outcome=ok attempts=1 bytes_in=2611 ",
-        "bytes_out=48213 ttfb_us=81250 duration_us=2250113 events=212 longest_gap_us=31007\n",
+        "endpoint=\"http://10.0.0.7:8000\" prefill=\"http://10.0.0.3:8000\" stream=true status=200 outcome=ok attempts=1 bytes_in=2611 ",
+        "bytes_out=48213 ttfb_us=81250 prefill_us=61020 duration_us=2250113 events=212 longest_gap_us=31007\n",
     );
     assert_eq!(line, expected);
 }

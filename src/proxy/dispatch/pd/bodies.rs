@@ -3,6 +3,7 @@
 //! buffer.
 
 use bytes::Bytes;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::config::VllmConnector;
@@ -56,13 +57,39 @@ pub(super) fn prompts(body: &[u8], peek: &Peek) -> usize {
 }
 
 /// SGLang shares one room among the samples of a request: they hang or mix.
-pub(super) fn sglang_refuses(peek: &Peek) -> Option<Unsupported> {
+pub(super) fn sglang_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
     const SAMPLES: &str = "more than one sample per prompt shares one bootstrap room in SGLang; send n = 1";
     match (peek.n, peek.best_of) {
-        (Count::Absent | Count::Is(0 | 1), Count::Absent | Count::Is(0 | 1)) => None,
-        (Count::Absent | Count::Is(0 | 1), _) => Some(because("best_of", SAMPLES)),
-        _ => Some(because("n", SAMPLES)),
+        (Count::Absent | Count::Is(0 | 1), Count::Absent | Count::Is(0 | 1)) => {}
+        (Count::Absent | Count::Is(0 | 1), _) => return Some(because("best_of", SAMPLES)),
+        _ => return Some(because("n", SAMPLES)),
     }
+    if samples(body, peek) {
+        return Some(because("sampling_params.n", SAMPLES));
+    }
+    beam(body).then(|| because("use_beam_search", "beam search has no prefill/decode form"))
+}
+
+/// `/generate` has its sample count inside `sampling_params`, one or a list. What is not plainly one sample is more.
+fn samples(body: &[u8], peek: &Peek) -> bool {
+    let Some(member) = peek.member(Key::SamplingParams) else { return false };
+    let Ok(params) = serde_json::from_slice::<Value>(member.value.of(body)) else { return false };
+    let many = |params: &Value| {
+        let n = &params["n"];
+        !(n.is_null() || n.as_u64().is_some_and(|n| n <= 1))
+    };
+    params.as_array().map_or_else(|| many(&params), |list| list.iter().any(many))
+}
+
+/// The key is rare: only a body that has its text is looked at again.
+fn beam(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Beam {
+        use_beam_search: Option<Value>,
+    }
+    memchr::memmem::find(body, b"use_beam_search").is_some()
+        && serde_json::from_slice::<Beam>(body)
+            .is_ok_and(|beam| beam.use_beam_search.is_some_and(|on| on != Value::Bool(false)))
 }
 
 /// The body for both SGLang legs. The fields stand last: its parser takes the last of two equal keys.
@@ -119,9 +146,10 @@ pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
         ));
     }
     match peek.best_of {
-        Count::Absent | Count::Is(0 | 1) => None,
-        _ => Some(because("best_of", "best_of has no prefill/decode form")),
+        Count::Absent | Count::Is(0 | 1) => {}
+        _ => return Some(because("best_of", "best_of has no prefill/decode form")),
     }
+    beam(body).then(|| because("use_beam_search", "beam search has no prefill/decode form"))
 }
 
 /// The prefill body for vLLM: one token, no stream, one sample, and the wish for KV parameters.
@@ -170,7 +198,7 @@ pub(super) fn vllm_decode(body: &Bytes, peek: &Peek, params: &RawValue) -> Segme
 mod tests {
     use super::*;
     use crate::proxy::request::peek::peek;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn value(segments: &Segments) -> Value {
         serde_json::from_slice(&segments.to_vec()).unwrap()
@@ -227,9 +255,14 @@ mod tests {
             (r#"{"best_of":3}"#, Some("best_of")),
             (r#"{"n":1,"best_of":1}"#, None),
             (r#"{"n":null}"#, None),
+            (r#"{"sampling_params":{"n":2}}"#, Some("sampling_params.n")),
+            (r#"{"sampling_params":[{"n":1},{"n":"3"}]}"#, Some("sampling_params.n")),
+            (r#"{"sampling_params":{"n":1}}"#, None),
+            (r#"{"use_beam_search":true}"#, Some("use_beam_search")),
+            (r#"{"use_beam_search":false,"x":"use_beam_search"}"#, None),
         ] {
             let body = Bytes::from_static(text.as_bytes());
-            assert_eq!(sglang_refuses(&peek(&body).unwrap()).map(|u| u.param), param, "{text}");
+            assert_eq!(sglang_refuses(&body, &peek(&body).unwrap()).map(|u| u.param), param, "{text}");
         }
     }
 

@@ -7,6 +7,8 @@
 
 mod abort;
 mod bodies;
+mod legs;
+mod pair;
 mod run;
 mod sglang;
 mod start;
@@ -53,19 +55,19 @@ enum Verdict {
     Relay(Answer),
     /// The client gets this, and nothing is tried again.
     Refuse(Failure),
-    /// This engine failed in a way that the table allows to repeat; `last` is what the client gets if it is not.
-    Failed(Side, Reason, Result<Answer, Failure>),
-    /// This engine was withdrawn before its first byte: decide again, no retry is spent.
-    Withdrawn(Side),
+    /// This engine (side and id) failed in a way that the table allows to repeat; last: what the client gets if it is not.
+    Failed(Side, u64, Reason, Result<Answer, Failure>),
+    /// The engine of this id was withdrawn before its first byte: decide again, no retry is spent.
+    Withdrawn(u64),
 }
 
 /// A complete error answer, by the table: P's and D's alike.
-fn rejected(side: Side, head: Head, body: Bytes) -> Verdict {
+fn rejected(side: Side, engine: u64, head: Head, body: Bytes) -> Verdict {
     let status = head.status;
     let answer = Answer::Whole { head, body };
     match super::retry::verdict(status) {
-        super::retry::Verdict::Busy => Verdict::Failed(side, Reason::Busy, Ok(answer)),
-        super::retry::Verdict::Failed => Verdict::Failed(side, Reason::ServerError, Ok(answer)),
+        super::retry::Verdict::Busy => Verdict::Failed(side, engine, Reason::Busy, Ok(answer)),
+        super::retry::Verdict::Failed => Verdict::Failed(side, engine, Reason::ServerError, Ok(answer)),
         super::retry::Verdict::Final => Verdict::Relay(answer),
     }
 }

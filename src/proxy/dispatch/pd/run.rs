@@ -47,19 +47,17 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
     loop {
         let service =
             current(&shared, job.service).ok_or(Failure::Internal("the service left the configuration"))?;
-        let Some((prefill, decode)) = pair(&shared, &service, &spent.excluded) else {
+        let Some((mut prefill, decode)) = pair(&shared, &service, &spent.excluded) else {
             return spent.last.unwrap_or_else(|| Err(no_pair(&service)));
         };
-        ticket.attempt(&decode);
-        ticket.prefill = Some(Arc::clone(prefill.endpoint()));
-        let engines = [prefill.endpoint().id, decode.endpoint().id];
-        let verdict = attempt(&worker, ticket, job, &service, prefill, decode, spent.raced).await;
+        ticket.pair_attempt(&mut prefill, &decode);
+        let verdict = attempt(&worker, ticket, job, &service, (prefill, decode), &mut spent).await;
         match verdict {
             Verdict::Relay(answer) => return Ok(answer),
             Verdict::Refuse(failure) => return Err(failure),
-            Verdict::Withdrawn(side) => spent.excluded.add_id(engines[side as usize]),
-            Verdict::Failed(side, reason, last) => {
-                let worth = spent.note(side, reason, engines[side as usize]);
+            Verdict::Withdrawn(engine) => spent.excluded.add_id(engine),
+            Verdict::Failed(side, engine, reason, last) => {
+                let worth = spent.note(side, reason, engine);
                 spent.last = Some(last);
                 if !(worth && spent.again(&shared, &service, side, reason)) {
                     return spent.last.take().unwrap_or(Err(Failure::Internal("no attempt was made")));
@@ -71,16 +69,19 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
 
 async fn attempt(
     worker: &Arc<Worker>,
-    ticket: &Ticket,
+    ticket: &mut Ticket,
     job: &PairJob<'_>,
     service: &Arc<Service>,
-    prefill: Leg,
-    decode: Leg,
-    fresh: bool,
+    (prefill, decode): (Leg, Leg),
+    spent: &mut Spent,
 ) -> Verdict {
+    let fresh = spent.raced;
     match service.config.engine {
         EngineKind::Sglang => sglang::attempt(worker, ticket, job, service, prefill, decode, fresh).await,
-        _ => vllm::attempt(worker, ticket, job, service, prefill, decode, fresh).await,
+        _ => {
+            let mut attempt = vllm::Attempt { worker, job, service, fresh, excluded: &mut spent.excluded };
+            attempt.run(ticket, prefill, decode).await
+        }
     }
 }
 
@@ -93,7 +94,7 @@ fn pair(shared: &Shared, service: &Service, excluded: &Excluded) -> Option<(Leg,
 
 fn refuse(kind: EngineKind, job: &PairJob<'_>) -> Result<(), Failure> {
     let unsupported = match kind {
-        EngineKind::Sglang => bodies::sglang_refuses(job.peek),
+        EngineKind::Sglang => bodies::sglang_refuses(job.body, job.peek),
         _ => bodies::vllm_refuses(job.body, job.peek),
     };
     unsupported.map_or(Ok(()), |found| Err(unsupported_key(found.param, found.why)))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
@@ -16,13 +16,28 @@ use crate::upstream::{self, BodyFraming, Conn, Decoder, Head, LegError, Written}
 
 /// How a decode began.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "moved a few times; the common variant is the large one")]
 pub(super) enum Begun {
     /// A token event, or a complete head of an answer that is no stream: nothing of it may be repeated from here.
     Good(Answer),
     /// A complete error answer, or an error event before any token made into one. The leg is over.
     Bad(Head, Bytes),
-    Failed(LegError),
+    /// After a time limit the connection is still there: an engine may have to be told before it closes.
+    Failed(LegError, Option<Box<Kept>>),
+}
+
+/// A leg that ran out of time, and its connection.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) conn: Conn,
+    /// Its outcome is known, its hold lasts.
+    #[expect(dead_code, reason = "its drop ends the hold and records the outcome")]
+    pub(super) leg: Leg,
+}
+
+/// Blames the leg; keeps what is left of it.
+pub(super) fn failed(error: &LegError, conn: Conn, mut leg: Leg) -> Option<Box<Kept>> {
+    leg.fail(error);
+    error.is_timeout().then(|| Box::new(Kept { conn, leg }))
 }
 
 /// Time limits while a decode's answer is awaited.
@@ -49,25 +64,25 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
                 Begun::Good(Answer::Stream { conn, head, prefix, decoder, reusable, leg })
             }
             Gathered::Failed(error) => {
-                leg.fail(&error);
-                Begun::Failed(error)
+                let kept = failed(&error, conn, leg);
+                Begun::Failed(error, kept)
             }
         };
     }
     let mut decoder = Decoder::new(head.framing);
-    let mut seen = BytesMut::new();
-    if is_event_stream(&head.headers) {
+    let mut held = BytesMut::new();
+    if is_event_stream(&head.headers) && !is_encoded(&head.headers) {
         loop {
             match next(&mut conn, &mut decoder, waits.idle, waits.deadline).await {
-                Ok(Some(data)) => seen.extend_from_slice(&data),
+                Ok(Some(data)) => held.extend_from_slice(&data),
                 Ok(None) => break,
                 Err(fault) => {
                     let error = LegError { fault, written: Written::All, answered: true, reused: None };
-                    leg.fail(&error);
-                    return Begun::Failed(error);
+                    let kept = failed(&error, conn, leg);
+                    return Begun::Failed(error, kept);
                 }
             }
-            match sign(&seen) {
+            match sign(&held) {
                 Sign::Wait => {}
                 Sign::Token => break,
                 Sign::Error(error) => {
@@ -78,11 +93,16 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
             }
         }
     }
-    Begun::Good(Answer::Stream { conn, head, prefix: seen.freeze(), decoder, reusable, leg })
+    Begun::Good(Answer::Stream { conn, head, prefix: held.freeze(), decoder, reusable, leg })
+}
+
+/// What is compressed cannot be read for tokens.
+fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_some_and(|v| !v.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// An error event as the complete answer it should have been.
-fn in_band(error: &Value) -> (Head, Bytes) {
+pub(super) fn in_band(error: &Value) -> (Head, Bytes) {
     let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
     let status =
         code.filter(|code| (400..600).contains(code)).and_then(|code| StatusCode::from_u16(code).ok());

@@ -21,8 +21,20 @@ pub(super) enum Sign {
     Error(Value),
 }
 
+/// Events of the Responses and Messages APIs that an engine sends before it has a token.
+const OPENING: &[&str] = &[
+    "response.created",
+    "response.queued",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+    "message_start",
+    "content_block_start",
+];
+
 #[derive(Deserialize)]
 struct Event {
+    r#type: Option<Value>,
     error: Option<Value>,
     choices: Option<Vec<Choice>>,
 }
@@ -63,7 +75,10 @@ fn event(data: &[u8]) -> Sign {
         return Sign::Error(error);
     }
     match event.choices {
-        Some(choices) if !choices.is_empty() && choices.iter().all(Choice::is_silent) => Sign::Wait,
+        Some(choices) if choices.iter().all(Choice::is_silent) => Sign::Wait,
+        None if event.r#type.as_ref().and_then(Value::as_str).is_some_and(|t| OPENING.contains(&t)) => {
+            Sign::Wait
+        }
         _ => Sign::Token,
     }
 }
@@ -122,6 +137,18 @@ mod tests {
             format!("{ROLE}data: {{\"error\":{{\"message\":\"x\",\"code\":500}}}}\n\ndata: [DONE]\n\n");
         assert!(matches!(of(&text), Sign::Error(error) if error["code"] == 500));
         assert_eq!(of("data: {\"error\":null,\"choices\":[{\"text\":\"a\"}]}\n\n"), Sign::Token);
+    }
+
+    #[test]
+    fn what_other_apis_send_first_is_no_token() {
+        for kind in OPENING {
+            assert_eq!(
+                of(&format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"response\":{{}}}}\n\n")),
+                Sign::Wait
+            );
+        }
+        assert_eq!(of("data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n"), Sign::Token);
+        assert_eq!(of("data: {\"choices\":[]}\n\n"), Sign::Wait);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! The parameters are a lease on the prefill's blocks. They are written to one decode only (any answer spends them), never
 //! sent when older than `handoff_max_age`, and passed on word for word. A decode to which nothing was written may be replaced.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -11,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::time::sleep_until;
 
 use super::super::answer::{Answer, Gathered, gather, next};
-use super::super::attempt::{Attempt, attempt as exchange};
+use super::super::attempt::{Attempt as Sent, attempt as exchange, connect, send};
 use super::super::retry::{self, Reason};
 use super::super::run::{EngineId, outbound_with};
 use super::start::{Begun, Waits, begin};
@@ -27,7 +29,7 @@ use crate::proxy::route::{self, Excluded};
 use crate::registry::{Role, Service};
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::LegOutcome;
-use crate::upstream::{Conn, Decoder, Fault, LegError, Written};
+use crate::upstream::{Conn, Decoder, Fault, LegError, Outbound, Written};
 
 /// Largest prefill answer that is read for its parameters, bytes.
 const MOST_ANSWER: usize = 8 << 20;
@@ -41,192 +43,241 @@ struct Params {
 }
 
 /// One pair.
-pub(super) async fn attempt(
-    worker: &Arc<Worker>,
-    ticket: &Ticket,
-    job: &PairJob<'_>,
-    service: &Arc<Service>,
-    prefill: Leg,
-    decode: Leg,
-    fresh: bool,
-) -> Verdict {
-    let id = EngineId::new(&ticket.id);
-    let params = match prefilled(worker, ticket, job, service, prefill, &id, fresh).await {
-        Ok(params) => params,
-        Err(verdict) => return *verdict,
-    };
-    decoded(worker, ticket, job, service, decode, &id, params).await
+pub(super) struct Attempt<'a, 'j> {
+    pub(super) worker: &'a Arc<Worker>,
+    pub(super) job: &'a PairJob<'j>,
+    pub(super) service: &'a Arc<Service>,
+    /// On new connections only.
+    pub(super) fresh: bool,
+    /// What later choices of this request must leave out; a decode that is replaced is added.
+    pub(super) excluded: &'a mut Excluded,
 }
 
-/// The prefill leg, to its end.
-async fn prefilled(
-    worker: &Arc<Worker>,
-    ticket: &Ticket,
-    job: &PairJob<'_>,
-    service: &Arc<Service>,
-    mut leg: Leg,
-    id: &EngineId,
-    fresh: bool,
-) -> Result<Params, Box<Verdict>> {
-    let timeouts = &worker.shared.timeouts;
-    let connector = match service.config.engine {
-        EngineKind::Vllm(connector) => connector,
-        EngineKind::Plain | EngineKind::Sglang => VllmConnector::Nixl,
-    };
-    let body = bodies::vllm_prefill(job.body, job.peek, job.route, connector);
-    let out = outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), id, true);
-    let (mut conn, answer) = match exchange(worker, &leg, &out, timeouts, job.deadline, fresh).await {
-        Attempt::Answered(conn, answer) => (conn, answer),
-        Attempt::Withdrawn => return Err(Box::new(Verdict::Withdrawn(Side::Prefill))),
-        Attempt::Failed(error) => {
-            leg.fail(&error);
-            return Err(Box::new(prefill_lost(&error)));
+impl Attempt<'_, '_> {
+    pub(super) async fn run(&mut self, ticket: &mut Ticket, prefill: Leg, decode: Leg) -> Verdict {
+        let id = EngineId::new(&ticket.id);
+        let (params, decode) = {
+            let mut waiting = Some(decode);
+            let prefilled = std::pin::pin!(self.prefilled(ticket, prefill, &id));
+            let params = self.beside(&mut waiting, prefilled).await;
+            match params {
+                Ok(params) => (params, waiting),
+                Err(verdict) => return *verdict,
+            }
+        };
+        self.decoded(ticket, decode, &id, params).await
+    }
+
+    /// Drives the prefill while the decode waits. A decode that is withdrawn meanwhile is let go at once: nothing is on it.
+    async fn beside<T>(
+        &self,
+        waiting: &mut Option<Leg>,
+        mut prefilled: Pin<&mut impl Future<Output = T>>,
+    ) -> T {
+        loop {
+            let Some(endpoint) = waiting.as_ref().map(|leg| Arc::clone(leg.endpoint())) else {
+                return prefilled.await;
+            };
+            tokio::select! {
+                biased;
+                params = &mut prefilled => return params,
+                () = endpoint.withdrawn() => *waiting = self.other(),
+            }
         }
-    };
-    leg.answered(clock::recent());
-    let reusable = answer.sent_all && answer.head.keep_alive;
-    if answer.head.status.as_u16() >= 400 {
-        return Err(Box::new(match gather(&mut conn, &answer.head, timeouts.idle, job.deadline).await {
-            Gathered::Whole(body) => {
-                leg.end(retry::outcome(answer.head.status).1);
-                if reusable && conn.buffer().is_empty() {
-                    leg.endpoint().pool.put(conn);
+    }
+
+    /// The prefill leg, to its end.
+    async fn prefilled(&self, ticket: &Ticket, mut leg: Leg, id: &EngineId) -> Result<Params, Box<Verdict>> {
+        let Self { worker, job, service, fresh, .. } = self;
+        let timeouts = &worker.shared.timeouts;
+        let engine = leg.endpoint().id;
+        let connector = match service.config.engine {
+            EngineKind::Vllm(connector) => connector,
+            EngineKind::Plain | EngineKind::Sglang => VllmConnector::Nixl,
+        };
+        let body = bodies::vllm_prefill(job.body, job.peek, job.route, connector);
+        let out = outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), id, true);
+        let (mut conn, answer) = match exchange(worker, &leg, &out, timeouts, job.deadline, *fresh).await {
+            Sent::Answered(conn, answer) => (conn, answer),
+            Sent::Withdrawn => return Err(Box::new(Verdict::Withdrawn(engine))),
+            Sent::Failed(error) => {
+                leg.fail(&error);
+                return Err(Box::new(prefill_lost(engine, &error)));
+            }
+        };
+        leg.answered(clock::recent());
+        let reusable = answer.sent_all && answer.head.keep_alive;
+        if answer.head.status.as_u16() >= 400 {
+            return Err(Box::new(match gather(&mut conn, &answer.head, timeouts.idle, job.deadline).await {
+                Gathered::Whole(body) => {
+                    leg.end(retry::outcome(answer.head.status).1);
+                    if reusable && conn.buffer().is_empty() {
+                        leg.endpoint().pool.put(conn);
+                    }
+                    rejected(Side::Prefill, engine, answer.head, body)
                 }
-                rejected(Side::Prefill, answer.head, body)
-            }
-            Gathered::TooLarge(prefix, decoder) => {
-                Verdict::Relay(Answer::Stream { conn, head: answer.head, prefix, decoder, reusable, leg })
-            }
-            Gathered::Failed(error) => {
-                leg.fail(&error);
-                prefill_lost(&error)
-            }
-        }));
-    }
-    let waits = Waits { idle: timeouts.idle, deadline: job.deadline };
-    let mut decoder = Decoder::new(answer.head.framing);
-    let body = match whole(&mut conn, &mut decoder, waits).await {
-        Ok(body) => body,
-        Err(fault) => {
-            let error = LegError { fault, written: Written::All, answered: true, reused: None };
-            leg.fail(&error);
-            return Err(Box::new(prefill_lost(&error)));
+                Gathered::TooLarge(prefix, decoder) => {
+                    Verdict::Relay(Answer::Stream { conn, head: answer.head, prefix, decoder, reusable, leg })
+                }
+                Gathered::Failed(error) => {
+                    leg.fail(&error);
+                    prefill_lost(engine, &error)
+                }
+            }));
         }
-    };
-    if reusable && conn.buffer().is_empty() {
-        leg.endpoint().pool.put(conn);
+        let waits = Waits { idle: timeouts.idle, deadline: job.deadline };
+        let mut decoder = Decoder::new(answer.head.framing);
+        let body = match whole(&mut conn, &mut decoder, waits).await {
+            Ok(body) => body,
+            Err(fault) => {
+                let error = LegError { fault, written: Written::All, answered: true, reused: None };
+                leg.fail(&error);
+                return Err(Box::new(prefill_lost(engine, &error)));
+            }
+        };
+        if reusable && conn.buffer().is_empty() {
+            leg.endpoint().pool.put(conn);
+        }
+        let raw = (connector == VllmConnector::Nixl).then(|| params_of(&body));
+        if let Some(None) = raw {
+            leg.end(LegOutcome::Error);
+            return Err(Box::new(Verdict::Refuse(Failure::PrefillNoKv)));
+        }
+        leg.end(LegOutcome::Ok);
+        let lease = Lease {
+            handoff: Some(leg.endpoint().handoffs.begin()),
+            until: clock::recent() + service.config.upstream.kv_lease,
+            worker: Arc::clone(worker),
+        };
+        Ok(Params { raw: raw.flatten(), at: clock::recent(), lease })
     }
-    let raw = (connector == VllmConnector::Nixl).then(|| params_of(&body));
-    if let Some(None) = raw {
-        leg.end(LegOutcome::Error);
-        return Err(Box::new(Verdict::Refuse(Failure::PrefillNoKv)));
-    }
-    leg.end(LegOutcome::Ok);
-    let lease = Lease {
-        handoff: Some(leg.endpoint().handoffs.begin()),
-        until: clock::recent() + service.config.upstream.kv_lease,
-        worker: Arc::clone(worker),
-    };
-    Ok(Params { raw: raw.flatten(), at: clock::recent(), lease })
-}
 
-/// The decode leg, to its first token event. A decode to which nothing was written is replaced while the parameters
-/// are young.
-async fn decoded(
-    worker: &Arc<Worker>,
-    ticket: &Ticket,
-    job: &PairJob<'_>,
-    service: &Arc<Service>,
-    mut leg: Leg,
-    id: &EngineId,
-    params: Params,
-) -> Verdict {
-    let timeouts = &worker.shared.timeouts;
-    let body = match &params.raw {
-        Some(raw) => bodies::vllm_decode(job.body, job.peek, raw),
-        None => without_owned(job.body, job.peek),
-    };
-    let mut refused = Excluded::default();
-    loop {
-        if clock::now().saturating_duration_since(params.at) > service.config.upstream.handoff_max_age {
-            let failure = Failure::Upstream(LegError::before_write(Fault::FirstByteTimeout));
-            return Verdict::Failed(Side::Decode, Reason::KvTooOld, Err(failure));
-        }
-        let out = outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), id, false);
-        match exchange(worker, &leg, &out, timeouts, job.deadline, false).await {
-            Attempt::Answered(conn, answer) => {
-                leg.answered(clock::recent());
-                return begun(conn, answer, leg, worker, job, params).await;
+    /// The decode leg, to its first token event. A decode to which nothing was written is replaced while the parameters are
+    /// young. `waiting`: the one chosen with the prefill, where it is still there.
+    async fn decoded(
+        &mut self,
+        ticket: &mut Ticket,
+        waiting: Option<Leg>,
+        id: &EngineId,
+        params: Params,
+    ) -> Verdict {
+        let body = match &params.raw {
+            Some(raw) => bodies::vllm_decode(self.job.body, self.job.peek, raw),
+            None => without_owned(self.job.body, self.job.peek),
+        };
+        let mut next = waiting.or_else(|| self.other());
+        let mut last = None;
+        loop {
+            let Some(mut leg) = next else {
+                // Refused or withdrawn, all of them.
+                return last.unwrap_or(Verdict::Failed(
+                    Side::Decode,
+                    0,
+                    Reason::Connect,
+                    Err(Failure::no_endpoint(self.service, Role::Decode)),
+                ));
+            };
+            ticket.endpoint = Some(Arc::clone(leg.endpoint()));
+            let engine = leg.endpoint().id;
+            let out =
+                outbound_with(ticket, self.job.parts, self.service, leg.endpoint(), Some(&body), id, false);
+            match self.send(&leg, &out, &params).await {
+                None => {
+                    let failure = Failure::Upstream(LegError::before_write(Fault::FirstByteTimeout));
+                    return Verdict::Failed(Side::Decode, engine, Reason::KvTooOld, Err(failure));
+                }
+                Some(Sent::Answered(conn, answer)) => {
+                    leg.answered(clock::recent());
+                    return self.begun(conn, answer, leg, params).await;
+                }
+                Some(Sent::Withdrawn) => {
+                    self.excluded.add(leg.endpoint());
+                    last = Some(Verdict::Withdrawn(engine));
+                }
+                Some(Sent::Failed(error)) => {
+                    leg.fail(&error);
+                    if error.written != Written::Nothing || error.fault == Fault::TotalTimeout {
+                        return decode_lost(engine, &error);
+                    }
+                    if error.is_reuse_race() && !self.fresh {
+                        // It is well: its connection was closed while it waited.
+                        self.fresh = true;
+                    } else {
+                        self.excluded.add(leg.endpoint());
+                    }
+                    last = Some(decode_lost(engine, &error));
+                }
             }
-            Attempt::Withdrawn => refused.add(leg.endpoint()),
-            Attempt::Failed(error)
-                if error.written == Written::Nothing && error.fault != Fault::TotalTimeout =>
-            {
-                leg.fail(&error);
-                refused.add(leg.endpoint());
-                let failure = Err(Failure::Upstream(error));
-                let Some(other) = other(worker, service, &refused) else {
-                    return Verdict::Failed(Side::Decode, Reason::Connect, failure);
-                };
-                leg = other;
-                continue;
-            }
-            Attempt::Failed(error) => {
-                leg.fail(&error);
-                return decode_lost(&error);
-            }
-        }
-        // Withdrawn while it waited.
-        match other(worker, service, &refused) {
-            Some(other) => leg = other,
-            None => return Verdict::Withdrawn(Side::Decode),
+            drop(leg);
+            next = self.other();
         }
     }
-}
 
-async fn begun(
-    conn: Conn,
-    answer: crate::upstream::Answer,
-    leg: Leg,
-    worker: &Arc<Worker>,
-    job: &PairJob<'_>,
-    mut params: Params,
-) -> Verdict {
-    let waits = Waits { idle: worker.shared.timeouts.idle, deadline: job.deadline };
-    if !is_event_stream(&answer.head.headers) || answer.head.status.as_u16() >= 400 {
-        // The engine's own word about the whole request: it has pulled the KV, or its front end has freed it.
-        params.lease.end();
+    /// `None`: the parameters are too old by the time there is a connection.
+    async fn send(&self, leg: &Leg, out: &Outbound, params: &Params) -> Option<Sent> {
+        let timeouts = &self.worker.shared.timeouts;
+        let deadline = self.job.deadline;
+        let conn = match connect(self.worker, leg.endpoint(), timeouts.connect, deadline, self.fresh).await {
+            Ok(conn) => conn,
+            Err(fault) => return Some(Sent::Failed(LegError::before_write(fault))),
+        };
+        let age = clock::now().saturating_duration_since(params.at);
+        if params.raw.is_some() && age > self.service.config.upstream.handoff_max_age {
+            return None;
+        }
+        self.worker.shared.services[self.service.index].handed_over(age);
+        Some(send(leg, conn, out, timeouts, deadline).await)
     }
-    match begin(conn, answer, leg, waits).await {
-        Begun::Good(answer) => {
+
+    async fn begun(
+        &self,
+        conn: Conn,
+        answer: crate::upstream::Answer,
+        leg: Leg,
+        mut params: Params,
+    ) -> Verdict {
+        let waits = Waits { idle: self.worker.shared.timeouts.idle, deadline: self.job.deadline };
+        let engine = leg.endpoint().id;
+        if !is_event_stream(&answer.head.headers) || answer.head.status.as_u16() >= 400 {
+            // The engine's own word about the whole request: it has pulled the KV, or its front end has freed it.
             params.lease.end();
-            Verdict::Relay(answer)
         }
-        Begun::Bad(head, body) => rejected(Side::Decode, head, body),
-        Begun::Failed(error) => Verdict::Refuse(Failure::Upstream(error)),
+        match begin(conn, answer, leg, waits).await {
+            Begun::Good(answer) => {
+                params.lease.end();
+                Verdict::Relay(answer)
+            }
+            Begun::Bad(head, body) => rejected(Side::Decode, engine, head, body),
+            Begun::Failed(error, _) => Verdict::Refuse(Failure::Upstream(error)),
+        }
+    }
+
+    fn other(&self) -> Option<Leg> {
+        let hold = route::pick_role(self.service, Role::Decode, self.excluded)?;
+        Some(Leg::new(hold, Arc::clone(&self.worker.shared.services[self.service.index])))
     }
 }
 
-fn other(worker: &Worker, service: &Service, refused: &Excluded) -> Option<Leg> {
-    let hold = route::pick_role(service, Role::Decode, refused)?;
-    Some(Leg::new(hold, Arc::clone(&worker.shared.services[service.index])))
-}
-
-/// P failed before it answered: it did prefill work at most, which may be repeated on another.
-fn prefill_lost(error: &LegError) -> Verdict {
+/// P failed before it answered: it did prefill work at most, which may be repeated on another. No decode was asked.
+fn prefill_lost(engine: u64, error: &LegError) -> Verdict {
     let reason = match error.fault {
-        Fault::TotalTimeout => return Verdict::Refuse(Failure::Upstream(*error)),
-        Fault::Connect | Fault::ConnectTimeout => Reason::Connect,
+        Fault::TotalTimeout => {
+            return Verdict::Refuse(Failure::Upstream(LegError { written: Written::Nothing, ..*error }));
+        }
+        Fault::Connect | Fault::ConnectTimeout => {
+            return Verdict::Failed(Side::Prefill, engine, Reason::Connect, Err(Failure::Upstream(*error)));
+        }
         _ if error.is_reuse_race() => Reason::ReuseRace,
         _ => Reason::PrefillLost,
     };
-    Verdict::Failed(Side::Prefill, reason, Err(Failure::Upstream(*error)))
+    let failure = Failure::Prefill { error: *error, decode_asked: false };
+    Verdict::Failed(Side::Prefill, engine, reason, Err(failure))
 }
 
 /// D was lost: repeated only where it cannot have run the request; its parameters are spent in any case.
-fn decode_lost(error: &LegError) -> Verdict {
+fn decode_lost(engine: u64, error: &LegError) -> Verdict {
     match retry::after_error(error) {
-        Some(reason) => Verdict::Failed(Side::Decode, reason, Err(Failure::Upstream(*error))),
+        Some(reason) => Verdict::Failed(Side::Decode, engine, reason, Err(Failure::Upstream(*error))),
         None => Verdict::Refuse(Failure::Upstream(*error)),
     }
 }
