@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ tokio::task_local! {
 
 impl StreamProgress {
     fn new() -> Self {
-        Self { born: clock::now(), blocked: AtomicU64::new(0) }
+        Self { born: clock::now(), blocked: AtomicU64::new(0), stalled: AtomicBool::new(false) }
     }
 
     pub(crate) fn gave_frame(&self) {
@@ -169,6 +169,8 @@ pub(super) struct StreamTask<F> {
     progress: Arc<StreamProgress>,
     down: Arc<Downstream>,
     limit: Option<Duration>,
+    /// It is being given up because the client took no bytes of it.
+    stalled: AtomicBool,
     timer: Option<Pin<Box<Sleep>>>,
     phase: PhaseChange,
 }
@@ -190,6 +192,10 @@ impl<F: Future> StreamTask<F> {
     fn next_look(&self, limit: Duration) -> Option<Instant> {
         let now = clock::now();
         let at = self.progress.blocked_since().unwrap_or(now) + limit;
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
+    }
+
         (at > now).then_some(at)
     }
 }
@@ -207,7 +213,7 @@ impl<F: Future> Future for StreamTask<F> {
         let Some(limit) = this.limit else { return Poll::Pending };
         while this.timer.as_mut().is_some_and(|t| t.as_mut().poll(cx).is_ready()) {
             let Some(next) = this.next_look(limit) else {
-                this.down.mark_stalled();
+                this.progress.stalled.store(true, Ordering::Relaxed);
                 return Poll::Ready(());
             };
             if let Some(timer) = this.timer.as_mut() {
