@@ -166,7 +166,23 @@ async fn header_read_holds_for_every_head_and_downstream_idle_between_them() {
     assert_eq!(open(), 1);
     eventually_eq(secs(1), "connections", 0, open).await;
     assert_took(started, secs(75));
-    client.abort();
+    // "No new streams": one that is on its way is served all the same. This client closes on it by itself.
+    let goodbye = client.frames.goaways();
+    assert_eq!((goodbye[0].last_stream, goodbye[0].code), (0x7fff_ffff, 0));
+    client.closed().await.unwrap();
+    rig.settle().await;
+}
+
+/// A client that says nothing to the goodbye is not waited for.
+#[tokio::test(start_paused = true)]
+async fn an_idle_h2_connection_ends_whatever_its_client_says() {
+    let rig = with(answers("x"), |_| {});
+    let mut client = rig.h1().await;
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let started = now();
+    let (bytes, _, _) = client.read_to_end().await.unwrap();
+    assert_took(started, secs(77));
+    assert!(bytes.windows(9).any(|w| w == b"\0\0\x08\x07\0\0\0\0\0"), "a GOAWAY frame");
     rig.settle().await;
 }
 
