@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testkit::sse;
+use crate::types::clock;
 use proptest::prelude::*;
 
 fn events() -> Observer {
@@ -47,6 +48,35 @@ fn an_error_event_is_seen_and_its_text_inside_content_is_not() {
     assert_eq!(seen.fault, None);
     seen.see(b"data: {\"error\":{\"message\":\"x\",\"code\":500}}\n\ndata: [DONE]\n\n", false);
     assert_eq!(seen.fault, Some(StreamFault::Error));
+}
+
+/// As the Responses API sends them.
+#[test]
+fn a_failed_response_is_a_fault() {
+    for (event, fault) in [
+        (r#"{"type":"error","code":"server_error","message":"x","param":null,"sequence_number":3}"#, true),
+        (r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"x"}}}"#, true),
+        (r#"{"type":"response.created","response":{"status":"in_progress","error":null}}"#, false),
+        (r#"{"type":"response.output_text.delta","delta":"\"error\"","item":{"type":"error"}}"#, false),
+    ] {
+        let mut seen = events();
+        seen.see(format!("event: x\ndata: {event}\n\n").as_bytes(), false);
+        assert_eq!(seen.fault.is_some(), fault, "{event}");
+    }
+}
+
+/// Half a megabyte that would take minutes if each level were read to its end.
+#[test]
+fn usage_nested_in_itself_is_read_in_linear_time() {
+    let deep = "{\"usage\":".repeat(50_000) + "1" + &"}".repeat(50_000);
+    let started = clock::now();
+    let mut seen = Observer::new(Some(b"application/json"), false);
+    seen.see(deep.as_bytes(), true);
+    assert!(clock::now() - started < std::time::Duration::from_secs(5));
+    let mut seen = Observer::new(Some(b"application/json"), false);
+    let many = "{\"usage\":{\"prompt_tokens\":1}},".repeat(100);
+    seen.see(format!("[{many}{{\"usage\":{{\"prompt_tokens\":2}}}}]").as_bytes(), true);
+    assert_eq!(seen.usage.map(|u| u.prompt), Some(2), "the last one counts");
 }
 
 #[test]
@@ -187,6 +217,9 @@ fn event() -> impl Strategy<Value = serde_json::Value> {
         1 => (0..9u32, 0..9u32).prop_map(|(p, c)| json!({"response": {"usage": {"input_tokens": p, "output_tokens": c}}})),
         1 => Just(json!({"usage": null})),
         1 => text().prop_map(|t| json!({"error": {"message": t, "code": 500}})),
+        1 => text().prop_map(|t| json!({"type": "error", "code": null, "message": t})),
+        1 => text().prop_map(|t| json!({"type": "response.failed", "response": {"error": {"message": t}}})),
+        1 => text().prop_map(|t| json!({"type": "response.completed", "response": {"error": null, "id": t}})),
         1 => Just(json!({"choices": [{"finish_reason": "abort"}]})),
         1 => Just(json!({"text": "", "meta_info": {"finish_reason": {"type": "abort"}}})),
     ]
@@ -214,7 +247,8 @@ fn oracle(stream: &str) -> (u64, Option<Usage>, Option<StreamFault>) {
     let (mut usage, mut fault) = (None, None);
     for event in events.iter().filter(|event| !event.is_done()) {
         let event = event.json();
-        if !event["error"].is_null() {
+        let failed = event["type"] == "error" || event["type"] == "response.failed";
+        if failed || !event["error"].is_null() {
             fault = Some(StreamFault::Error);
         }
         let abort = &event["choices"][0]["finish_reason"] == "abort"
