@@ -42,7 +42,8 @@ pub fn run(config: RouterConfig) -> anyhow::Result<()> {
 async fn serve(config: RouterConfig) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signal handlers")?;
     let (front_at, admin_at) = (config.listen, config.admin.listen);
-    let Router { shared, writer, workers, lanes, places, admin, access } = build(config, Arc::new(TcpDial))?;
+    let Router { shared, writer, workers, lanes, places, admin, access } =
+        build(config, Arc::new(TcpDial::default()))?;
     let front = bind(front_at).with_context(|| format!("listen {front_at}"))?;
     let admin_listener = bind(admin_at).with_context(|| format!("admin.listen {admin_at}"))?;
     let addresses = (front.local_addr()?, admin_listener.local_addr()?);

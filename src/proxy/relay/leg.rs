@@ -48,7 +48,7 @@ impl Leg {
     pub fn fail(&mut self, error: &LegError) {
         self.outcome = match error.fault {
             Fault::Connect | Fault::ConnectTimeout => LegOutcome::ConnectFailed,
-            Fault::TotalTimeout => LegOutcome::Cancelled,
+            Fault::TotalTimeout | Fault::Local | Fault::LocalPort => LegOutcome::Cancelled,
             _ if error.is_timeout() => LegOutcome::Timeout,
             _ => LegOutcome::Error,
         };
