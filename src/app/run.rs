@@ -46,7 +46,8 @@ async fn serve(config: RouterConfig) -> anyhow::Result<()> {
     for note in config::notes(&config) {
         info!("{note}");
     }
-    let Router { shared, writer, workers, lanes, places, admin, access } = build(config, Arc::new(TcpDial))?;
+    let Router { shared, writer, workers, lanes, places, admin, access } =
+        build(config, Arc::new(TcpDial::default()))?;
     let front = bind(front_at).with_context(|| format!("listen {front_at}"))?;
     let admin_listener = bind(admin_at).with_context(|| format!("admin.listen {admin_at}"))?;
     let addresses = (front.local_addr()?, admin_listener.local_addr()?);

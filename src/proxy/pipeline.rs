@@ -14,7 +14,7 @@ use http_body::Body;
 use super::context::Worker;
 use super::dispatch::{self, Answer, Job, PairJob};
 use super::error::{Failure, Refusal, Shed};
-use super::listener::{Downstream, Protocol};
+use super::listener::{Discarding, Downstream, Protocol};
 use super::relay::{OutBody, Ticket, respond, synth};
 use super::request::body::{self, BodyLimits};
 use super::request::head;
@@ -27,8 +27,12 @@ use crate::registry::{Role, Service};
 
 /// Bodies larger than this are scanned off the traffic thread, bytes.
 const SCAN_INLINE: usize = 256 * 1024;
-/// What a refused client may still send before the connection is closed on it.
-const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(30));
+/// What a client may still send, at least, after its request was refused, before the connection is closed on it.
+const DISCARD: u64 = 16 << 20;
+/// For how long one that was refused before it was known to be welcome may.
+const STRANGER: Duration = Duration::from_secs(10);
+/// For how long any other one may.
+const GUEST: Duration = Duration::from_secs(30);
 
 /// What a request turned out to be.
 #[expect(clippy::large_enum_variant, reason = "one per request, moved once")]
@@ -64,10 +68,23 @@ where
                 down.mark_refused();
             }
             if protocol == Protocol::H1 && !waits && !body.is_end_stream() {
-                ticket.worker.tracker.spawn_light(body::discard(body, DISCARD.0, DISCARD.1));
+                let (bytes, time) = discarded(&failure, &ticket.worker.shared.config.limits);
+                let discarding = Discarding::new(&down);
+                ticket.worker.tracker.spawn_light(async move {
+                    body::discard(body, bytes, time).await;
+                    drop(discarding);
+                });
             }
             synth::failure(&failure, ticket)
         }
+    }
+}
+
+/// How much of a refused request is thrown away, and for how long. Those that anybody can have are short.
+fn discarded(failure: &Failure, limits: &Limits) -> (u64, Duration) {
+    match failure {
+        Failure::Refused(_) | Failure::Unauthorized => (DISCARD, STRANGER),
+        _ => (limits.body.saturating_mul(2).max(DISCARD), GUEST),
     }
 }
 

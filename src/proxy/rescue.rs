@@ -57,6 +57,7 @@ pub const CODES: &[&str] = &[
     "request_incomplete",
     "server_overloaded",
     "buffer_exhausted",
+    "router_exhausted",
     "model_not_found",
     "no_endpoint",
     "prefill_no_kv",
@@ -214,10 +215,13 @@ fn no_endpoint(service: &str, role: Role, registered: bool) -> String {
     format!("service `{service}` has no {role}endpoint{withdrawn}")
 }
 
-/// The engine failed before a byte of its answer went to the client.
+/// No byte of an engine's answer went to the client.
 fn upstream(error: &LegError) -> Rescue {
     let (status, code, outcome) = match error.fault {
         Fault::Connect => (StatusCode::BAD_GATEWAY, "upstream_connect_failed", Outcome::UpstreamError),
+        Fault::Local | Fault::LocalPort => {
+            (StatusCode::SERVICE_UNAVAILABLE, "router_exhausted", Outcome::Overload)
+        }
         Fault::ConnectTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout", Outcome::UpstreamTimeout)
         }
@@ -230,11 +234,15 @@ fn upstream(error: &LegError) -> Rescue {
     Rescue {
         status,
         code,
-        message: format!("the engine failed: {}", error.fault).into(),
+        message: if error.fault.is_local() {
+            format!("{}; try again shortly", error.fault).into()
+        } else {
+            format!("the engine failed: {}", error.fault).into()
+        },
         param: None,
         allow: None,
         // The OpenAI clients repeat any 5xx by themselves: only where nothing can have been generated may they.
-        retry_after: None,
+        retry_after: error.fault.is_local().then_some(RETRY_AFTER),
         no_retry: error.written == Written::All,
         outcome,
         close: false,

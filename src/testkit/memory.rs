@@ -91,6 +91,8 @@ pub enum DialFault {
     Refuse,
     /// Never answered.
     BlackHole,
+    /// This error of the operating system (`errno`), at once.
+    Os(i32),
     /// Connected after this long.
     Delay(Duration),
 }
@@ -139,6 +141,7 @@ impl MemoryNet {
         match self.begin_dial(name) {
             DialFault::None => self.connect(name),
             DialFault::Refuse => Err(io::ErrorKind::ConnectionRefused.into()),
+            DialFault::Os(errno) => Err(io::Error::from_raw_os_error(errno)),
             DialFault::BlackHole => std::future::pending().await,
             DialFault::Delay(delay) => {
                 tokio::time::sleep(delay).await;

@@ -91,7 +91,7 @@ impl TestRouter {
     pub async fn start(config: RouterConfig) -> Self {
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let mut router = Self::with(config, Box::new(listener), Arc::new(TcpDial));
+        let mut router = Self::with(config, Box::new(listener), Arc::new(TcpDial::default()));
         router.addr = Some(addr);
         router
     }

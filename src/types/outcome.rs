@@ -9,7 +9,7 @@ pub enum Outcome {
     Rejected,
     /// No endpoint could take it.
     NoEndpoint,
-    /// Shed by the router: in-flight, buffer or connection bound.
+    /// Shed by the router: in-flight or buffer bound, or out of descriptors, ports or memory.
     Overload,
     /// The engine's own complete 4xx, relayed.
     UpstreamRejected,
@@ -74,7 +74,7 @@ pub enum LegOutcome {
     Timeout,
     /// Refused, unreachable or not connected in time.
     ConnectFailed,
-    /// Ended by us: neither success nor failure.
+    /// Ended by us, or not begun for want of our own means: neither success nor failure.
     Cancelled,
 }
 

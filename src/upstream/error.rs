@@ -1,7 +1,10 @@
 //! Why a leg failed, told in the terms the retry table decides on (`docs/request-lifecycle.md`): what the engine may
 //! have read, and whether it answered anything.
 
+use std::io;
 use std::time::Duration;
+
+use rustix::io::Errno;
 
 /// How much of the request left us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +22,12 @@ pub enum Written {
 pub enum Fault {
     #[error("connection refused or unreachable")]
     Connect,
+    /// We could not even try: this process or its machine is out of descriptors or memory. No fault of the engine.
+    #[error("this router is out of descriptors or memory")]
+    Local,
+    /// The same for local ports, which are counted for each engine: another one may still be reached.
+    #[error("this router has no local port or address for it")]
+    LocalPort,
     #[error("connect timed out")]
     ConnectTimeout,
     /// Closed or reset by the engine before the answer was complete.
@@ -35,6 +44,22 @@ pub enum Fault {
     WriteStall,
     #[error("total time limit")]
     TotalTimeout,
+}
+
+impl Fault {
+    /// What a failed dial means.
+    pub fn of_dial(error: &io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => Self::Local,
+            Some(Errno::ADDRNOTAVAIL) => Self::LocalPort,
+            _ => Self::Connect,
+        }
+    }
+
+    /// Our own shortage: says nothing about the engine.
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::Local | Self::LocalPort)
+    }
 }
 
 /// A failed leg.

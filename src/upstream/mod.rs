@@ -6,6 +6,7 @@
 //! the clean end of a message.
 //!
 //! * `transport` — the byte stream under a connection, and how one is dialled (the seam for in-memory tests).
+//! * `resolve` — names to addresses, a bounded number at a time.
 //! * `head` — response heads: what is accepted, and how the body is framed.
 //! * `decode` — body framing to payload, in place.
 //! * `conn` — one connection: read buffer, reads, reuse checks.
@@ -19,6 +20,7 @@ mod error;
 mod exchange;
 mod head;
 mod pool;
+mod resolve;
 mod transport;
 
 pub use conn::Conn;

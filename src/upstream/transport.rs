@@ -6,11 +6,15 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use super::resolve::Names;
 
 /// Any other byte stream.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -145,17 +149,26 @@ pub trait Dial: Send + Sync + fmt::Debug {
     fn dial(&self, host: &str, port: u16) -> DialFuture;
 }
 
-/// TCP, with `TCP_NODELAY`. Names are resolved at each dial; every address is tried in order.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct TcpDial;
+/// TCP, with `TCP_NODELAY`. Every address of a name is tried in order.
+#[derive(Debug, Clone, Default)]
+pub struct TcpDial {
+    names: Arc<Names>,
+}
 
 impl Dial for TcpDial {
     fn dial(&self, host: &str, port: u16) -> DialFuture {
-        let host = host.to_owned();
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Box::pin(async move { connected(TcpStream::connect((ip, port)).await?) });
+        }
+        let (names, host) = (Arc::clone(&self.names), host.to_owned());
         Box::pin(async move {
-            let stream = TcpStream::connect((host.as_str(), port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(Io::Tcp(stream))
+            let addresses = names.resolve(&host, port).await?;
+            connected(TcpStream::connect(addresses.as_slice()).await?)
         })
     }
+}
+
+fn connected(stream: TcpStream) -> io::Result<Io> {
+    stream.set_nodelay(true)?;
+    Ok(Io::Tcp(stream))
 }

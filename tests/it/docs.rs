@@ -96,6 +96,8 @@ fn others() -> Vec<Failure> {
         Failure::Internal("x"),
         leg(Fault::Connect, Written::Nothing),
         leg(Fault::ConnectTimeout, Written::Nothing),
+        leg(Fault::Local, Written::Nothing),
+        leg(Fault::LocalPort, Written::Nothing),
     ];
     let after =
         [Fault::Lost, Fault::Malformed("x"), Fault::FirstByteTimeout, Fault::IdleTimeout, Fault::WriteStall];

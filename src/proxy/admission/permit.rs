@@ -22,6 +22,16 @@ impl Bound {
         self.add(amount).then(|| Permit { bound: Arc::clone(self), amount })
     }
 
+    /// A permit for nothing yet, to be grown.
+    pub fn nothing(self: &Arc<Self>) -> Permit {
+        Permit { bound: Arc::clone(self), amount: 0 }
+    }
+
+    /// Whether `amount` would fit now. Takes nothing: it may not fit any more when it comes.
+    pub fn has_room(&self, amount: u64) -> bool {
+        self.limit == 0 || self.used().saturating_add(amount) <= self.limit
+    }
+
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }

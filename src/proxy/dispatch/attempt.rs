@@ -80,7 +80,7 @@ pub(super) async fn connect(
         Ok(io) => Ok((Conn::new(io, worker.index), None)),
         Err(error) => {
             tracing::debug!(endpoint = %endpoint.url, %error, "connect failed");
-            Err(Fault::Connect)
+            Err(Fault::of_dial(&error))
         }
     }
 }

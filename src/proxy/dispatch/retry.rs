@@ -45,9 +45,9 @@ impl Reason {
 /// May a request whose leg failed without a usable answer be tried again?
 pub(super) fn after_error(error: &LegError) -> Option<Reason> {
     match (error.fault, error.written) {
-        // The client's own time is up.
-        (Fault::TotalTimeout, _) => None,
-        (Fault::Connect | Fault::ConnectTimeout, _) => Some(Reason::Connect),
+        // The client's own time is up; or we are short of what every attempt needs, and more of them make it worse.
+        (Fault::TotalTimeout | Fault::Local, _) => None,
+        (Fault::Connect | Fault::LocalPort | Fault::ConnectTimeout, _) => Some(Reason::Connect),
         _ if error.is_reuse_race() => Some(Reason::ReuseRace),
         // An answer that began proves that the engine acts on the request.
         _ if error.answered => None,
@@ -100,6 +100,8 @@ mod tests {
         let table = [
             (Fault::Connect, Nothing, false, Some(Reason::Connect)),
             (Fault::ConnectTimeout, Nothing, false, Some(Reason::Connect)),
+            (Fault::LocalPort, Nothing, false, Some(Reason::Connect)),
+            (Fault::Local, Nothing, false, None),
             (Fault::Lost, Nothing, false, Some(Reason::Incomplete)),
             (Fault::Lost, Part, false, Some(Reason::Incomplete)),
             (Fault::WriteStall, Part, false, Some(Reason::Incomplete)),

@@ -76,7 +76,8 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
                 }
                 drop(leg);
                 // An endpoint that cannot have run the request says nothing about it; an engine that answered did.
-                if reason.is_none() || !matches!(spent.last, Some(Ok(_))) {
+                let says_nothing = reason.is_some() || error.fault.is_local();
+                if !says_nothing || !matches!(spent.last, Some(Ok(_))) {
                     spent.last = Some(Err(Failure::Upstream(error)));
                 }
                 if !reason.is_some_and(|reason| spent.again(shared, &service, reason)) {

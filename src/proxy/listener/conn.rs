@@ -198,6 +198,9 @@ impl Future for H1 {
 }
 
 impl Graceful for H1 {
+    /// HTTP/1.1 has no word for it outside a response.
+    const SAYS_GOODBYE: bool = false;
+
     /// While unready the responses say `Connection: close`; an idle connection is closed only after the listener.
     fn may_finish(down: &Downstream, phase: Phase) -> bool {
         phase >= Phase::Draining && !down.is_idle()
@@ -216,6 +219,8 @@ impl Future for H2 {
 }
 
 impl Graceful for H2 {
+    const SAYS_GOODBYE: bool = true;
+
     /// GOAWAY is safe at once: streams already on their way are still taken, and new ones go to a new connection. That
     /// one is told only after its first request, or a client that still finds this process would be served nothing.
     fn may_finish(down: &Downstream, phase: Phase) -> bool {

@@ -64,6 +64,8 @@ pub struct Downstream {
     owed: AtomicBool,
     /// The last request was refused: the client may not have stopped sending it.
     refused: AtomicBool,
+    /// The rest of a refused request is being thrown away (HTTP/1.1): it is neither a head nor silence.
+    discarding: AtomicBool,
     /// HTTP/1.1: a request was read whole and its answer is not over.
     awaits_engine: AtomicBool,
     /// The client's end was seen meanwhile.
@@ -89,6 +91,7 @@ impl Downstream {
             stalled: AtomicBool::new(false),
             owed: AtomicBool::new(false),
             refused: AtomicBool::new(false),
+            discarding: AtomicBool::new(false),
             awaits_engine: AtomicBool::new(false),
             left: AtomicBool::new(false),
             h2: AtomicBool::new(false),
@@ -109,6 +112,7 @@ impl Downstream {
         if self.open.load(Ordering::Relaxed) == 0
             && self.head_since.load(Ordering::Relaxed) == 0
             && !self.h2.load(Ordering::Relaxed)
+            && !self.discarding.load(Ordering::Relaxed)
         {
             self.head_since.store(self.now(), Ordering::Relaxed);
         }
@@ -256,7 +260,8 @@ impl Downstream {
         if blocked != 0 {
             check(blocked, timeouts.write_stall, Expired::WriteStall)?;
         }
-        if self.is_idle() {
+        // What is thrown away has bounds of its own.
+        if self.is_idle() && !self.discarding.load(Ordering::Relaxed) {
             let head = self.head_since.load(Ordering::Relaxed);
             if head == 0 {
                 check(self.quiet_since.load(Ordering::Relaxed), timeouts.downstream_idle, Expired::Idle)?;
@@ -282,5 +287,24 @@ impl OpenRequest {
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.request_ended();
+    }
+}
+
+/// Exists while the rest of a refused request is thrown away.
+#[derive(Debug)]
+pub struct Discarding(Arc<Downstream>);
+
+impl Discarding {
+    pub fn new(down: &Arc<Downstream>) -> Self {
+        down.discarding.store(true, Ordering::Relaxed);
+        Self(Arc::clone(down))
+    }
+}
+
+impl Drop for Discarding {
+    fn drop(&mut self) {
+        clock::refresh();
+        self.0.discarding.store(false, Ordering::Relaxed);
+        self.0.quiet_since.store(self.0.now(), Ordering::Relaxed);
     }
 }

@@ -16,7 +16,7 @@ mod unparsed;
 mod worker;
 
 pub use accept::{Accept, AcceptFuture, Accepted, accept_loop};
-pub use downstream::{Downstream, Expired, OpenRequest, Protocol};
+pub use downstream::{Discarding, Downstream, Expired, OpenRequest, Protocol};
 pub(crate) use supervised::STREAM;
 pub use supervised::StreamProgress;
 pub use worker::{Lane, Load, lane, run_worker};

@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,7 +26,13 @@ pub(super) trait Graceful: Future + Unpin {
     fn may_finish(down: &Downstream, phase: Phase) -> bool;
 
     fn finish(&mut self);
+
+    /// Whether a client is told before an idle connection closes, so that a request on its way is still served.
+    const SAYS_GOODBYE: bool;
 }
+
+/// How long a client may take to answer the goodbye to its idle connection.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Runs a connection until it ends or a limit passes.
 pub(super) struct Supervised<C> {
@@ -36,13 +42,47 @@ pub(super) struct Supervised<C> {
     timer: Pin<Box<Sleep>>,
     phase: PhaseChange,
     leave: Leave,
+    /// The goodbye was said, and is waited for until then.
+    goodbye: Option<Instant>,
 }
 
 impl<C: Graceful> Supervised<C> {
     pub(super) fn new(conn: C, down: Arc<Downstream>, timeouts: Arc<Timeouts>) -> Self {
         let phase = PhaseChange::new(&down.phases);
         let timer = Box::pin(sleep_until(clock::now() + tick(&timeouts)));
-        Self { conn, down, timeouts, timer, phase, leave: Leave::Staying }
+        Self { conn, down, timeouts, timer, phase, leave: Leave::Staying, goodbye: None }
+    }
+}
+
+impl<C: Graceful> Supervised<C> {
+    /// Judges the connection, and sets the timer to the next look. Ready when it is over.
+    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired>> {
+        let now = clock::now();
+        let longest = now + tick(&self.timeouts);
+        let expired = match self.down.verdict(&self.timeouts) {
+            Ok(next) => {
+                self.timer.as_mut().reset(next.map_or(longest, |at| at.min(longest)));
+                return Poll::Pending;
+            }
+            Err(expired) => expired,
+        };
+        if expired == Expired::Idle && C::SAYS_GOODBYE {
+            if self.goodbye.is_none() {
+                self.conn.finish();
+                if Pin::new(&mut self.conn).poll(cx).is_ready() {
+                    return Poll::Ready(Some(expired));
+                }
+            }
+            let until = *self.goodbye.get_or_insert(now + GOODBYE);
+            if now < until {
+                self.timer.as_mut().reset(until);
+                return Poll::Pending;
+            }
+        }
+        if expired == Expired::WriteStall {
+            self.down.mark_stalled();
+        }
+        Poll::Ready(Some(expired))
     }
 }
 
@@ -69,15 +109,9 @@ impl<C: Graceful> Future for Supervised<C> {
             }
         }
         while this.timer.as_mut().poll(cx).is_ready() {
-            let longest = clock::now() + tick(&this.timeouts);
-            match this.down.verdict(&this.timeouts) {
-                Err(expired) => {
-                    if expired == Expired::WriteStall {
-                        this.down.mark_stalled();
-                    }
-                    return Poll::Ready(Some(expired));
-                }
-                Ok(next) => this.timer.as_mut().reset(next.map_or(longest, |at| at.min(longest))),
+            match this.look(cx) {
+                Poll::Pending => {}
+                Poll::Ready(end) => return Poll::Ready(end),
             }
         }
         Poll::Pending
@@ -135,6 +169,8 @@ pub struct StreamProgress {
     born: Instant,
     /// Since when hyper has had a frame and has not come back, in microseconds after `born`; 0: it came back.
     blocked: AtomicU64,
+    /// It is being given up because the client took no bytes of it.
+    stalled: AtomicBool,
 }
 
 tokio::task_local! {
@@ -144,7 +180,7 @@ tokio::task_local! {
 
 impl StreamProgress {
     fn new() -> Self {
-        Self { born: clock::now(), blocked: AtomicU64::new(0) }
+        Self { born: clock::now(), blocked: AtomicU64::new(0), stalled: AtomicBool::new(false) }
     }
 
     pub(crate) fn gave_frame(&self) {
@@ -154,6 +190,10 @@ impl StreamProgress {
 
     pub(crate) fn came_back(&self) {
         self.blocked.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
     }
 
     fn blocked_since(&self) -> Option<Instant> {
@@ -207,7 +247,7 @@ impl<F: Future> Future for StreamTask<F> {
         let Some(limit) = this.limit else { return Poll::Pending };
         while this.timer.as_mut().is_some_and(|t| t.as_mut().poll(cx).is_ready()) {
             let Some(next) = this.next_look(limit) else {
-                this.down.mark_stalled();
+                this.progress.stalled.store(true, Ordering::Relaxed);
                 return Poll::Ready(());
             };
             if let Some(timer) = this.timer.as_mut() {

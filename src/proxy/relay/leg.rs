@@ -99,7 +99,7 @@ impl Leg {
         }
         self.outcome = match error.fault {
             Fault::Connect | Fault::ConnectTimeout => LegOutcome::ConnectFailed,
-            Fault::TotalTimeout => LegOutcome::Cancelled,
+            Fault::TotalTimeout | Fault::Local | Fault::LocalPort => LegOutcome::Cancelled,
             _ if error.is_timeout() => LegOutcome::Timeout,
             _ => LegOutcome::Error,
         };

@@ -12,7 +12,7 @@ use super::observe::Usage;
 use crate::metrics::Observed;
 use crate::proxy::admission::Permit;
 use crate::proxy::context::Worker;
-use crate::proxy::listener::{Downstream, OpenRequest, Protocol};
+use crate::proxy::listener::{Downstream, OpenRequest, Protocol, STREAM};
 use crate::proxy::request::id::RequestId;
 use crate::proxy::request::route::Route;
 use crate::proxy::rescue::Rescue;
@@ -133,7 +133,13 @@ impl Ticket {
             shared.metrics.router.forced_requests.inc();
         }
         if outcome == Outcome::ClientCancelled && self.error.is_none() {
-            self.error = Some(if self.down().is_stalled() { "client_stalled" } else { "client_left" });
+            // Of an HTTP/2 stream either the whole connection was, or it alone; its task is what drops this.
+            let stream_stalled = || STREAM.try_with(|stream| stream.is_stalled()).unwrap_or(false);
+            self.error = Some(if self.down().is_stalled() || stream_stalled() {
+                "client_stalled"
+            } else {
+                "client_left"
+            });
         }
         let duration = clock::recent().saturating_duration_since(self.started);
         let metrics =

@@ -1,8 +1,8 @@
 //! Reads the request body once, whole, within its limits. Bytes stay the client's own.
 //!
-//! A body whose length is announced is checked against the limit before the first byte is read (so that
-//! `Expect: 100-continue` gets its final answer at once) and reserved in the global buffer budget; a chunked one
-//! reserves as it grows.
+//! A body whose length is announced is checked against the limit and against the room left in the global buffer budget
+//! before the first byte is read (so that `Expect: 100-continue` gets its final answer at once). It takes of that budget
+//! only what has arrived: clients that announce much and send little would shut everybody else out.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -45,7 +45,10 @@ where
         return Err(too_large());
     }
     let shed = || Failure::Shed(Shed::Buffered);
-    let mut permit = limits.budget.take(announced.unwrap_or(0)).ok_or_else(shed)?;
+    if !limits.budget.has_room(announced.unwrap_or(0)) {
+        return Err(shed());
+    }
+    let mut permit = limits.budget.nothing();
     let mut gathered = Gather::new(announced);
     while let Some(frame) = next(&mut body, limits).await? {
         let Ok(data) = frame.into_data() else { continue };
@@ -53,7 +56,7 @@ where
         if total > limits.max {
             return Err(too_large());
         }
-        if announced.is_none() && !permit.grow(data.len() as u64) {
+        if !permit.grow(data.len() as u64) {
             return Err(shed());
         }
         gathered.add(data);

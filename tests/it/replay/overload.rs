@@ -83,6 +83,30 @@ async fn the_buffer_budget_is_one_for_all_requests_and_free_again_at_the_answers
     router.assert_invariants(&[&engine]).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn bodies_that_are_announced_and_do_not_come_take_nothing_from_the_buffer_budget() {
+    let net = MemoryNet::new();
+    let engine = Engine::in_memory(&net, "e1", Script::openai("m"));
+    let mut config = config(&["e1:80".to_owned()]);
+    config.limits.buffered_bytes = Some(64 * KIB as u64);
+    let router = TestRouter::in_memory(config, &net);
+    let mut hoarders = Vec::new();
+    for _ in 0..16 {
+        let mut client = router.memory_client().await;
+        client.send(request_head("POST", CHAT, &["Content-Length: 60000"])).await.unwrap();
+        client.send(&[b' '; 100]).await.unwrap();
+        hoarders.push(client);
+    }
+    tokio::time::sleep(SECOND / 10).await;
+    assert_eq!(router.shared.buffered.used(), 1600, "what has arrived");
+    let mut client = router.memory_client().await;
+    let answer = client.request(post_chat(big_chat_body("m", false, 60 * KIB))).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    hoarders.into_iter().for_each(RawClient::close);
+    client.close();
+    router.assert_invariants(&[&engine]).await;
+}
+
 /// A router that takes two requests, and an engine whose streams last three seconds behind their heads.
 fn two_at_a_time(net: &MemoryNet) -> (EngineHandle, TestRouter) {
     let engine = Engine::in_memory(net, "e1", Script::always(ChatStream::new(3).gap(SECOND).into_steps()));

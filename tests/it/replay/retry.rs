@@ -73,6 +73,51 @@ async fn a_refused_or_unanswered_dial_goes_to_another_endpoint() {
     }
 }
 
+/// `errno` of Linux.
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const EADDRNOTAVAIL: i32 = 99;
+const ENOBUFS: i32 = 105;
+
+#[tokio::test(start_paused = true)]
+async fn our_own_shortage_is_neither_blamed_on_an_engine_nor_answered_with_more_attempts() {
+    for errno in [ENOMEM, ENFILE, EMFILE, ENOBUFS] {
+        let rig = rig([good(), good()], 2);
+        rig.net.set_fault("e0", DialFault::Os(errno));
+        let answer = once(&rig).await;
+        assert_eq!((answer.status(), code(&answer).as_str()), (503, "router_exhausted"));
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert_eq!(answer.header("x-should-retry"), None);
+        assert_eq!(last_line(&rig.router), ("overload".to_owned(), "router_exhausted".to_owned()));
+        assert_eq!((rig.net.dials("e0"), rig.net.dials("e1")), (1, 0));
+        assert_eq!((legs(&rig.router, "cancelled"), legs(&rig.router, "connect_failed")), (1, 0));
+        assert!(!rig.router.endpoints()[0].ejection.is_ejected());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_we_have_no_local_port_for_is_not_blamed_and_another_one_serves() {
+    let rig = rig([good(), good()], 2);
+    rig.net.set_fault("e0", DialFault::Os(EADDRNOTAVAIL));
+    assert_eq!(once(&rig).await.status(), 200);
+    assert_eq!((seen(&rig), retries(&rig.router, "connect")), ([0, 1], 1));
+    assert_eq!((legs(&rig.router, "cancelled"), legs(&rig.router, "connect_failed")), (1, 0));
+    assert!(!rig.router.endpoints()[0].ejection.is_ejected());
+    rig.net.set_fault("e1", DialFault::Os(EADDRNOTAVAIL));
+    rig.router.endpoints()[1].pool.close();
+    assert_eq!(code(&once(&rig).await), "router_exhausted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_own_shortage_does_not_take_the_place_of_an_answer_that_an_engine_gave() {
+    let rig = rig([Script::always(error(500, "broken")), good()], 2);
+    rig.net.set_fault("e1", DialFault::Os(EMFILE));
+    let answer = once(&rig).await;
+    assert_eq!(answer.status(), 500);
+    assert!(answer.text().contains("broken"), "{}", answer.text());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_busy_answer_is_tried_once_elsewhere_and_is_no_fault() {
     for status in [408, 409, 429, 503] {

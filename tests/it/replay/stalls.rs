@@ -92,6 +92,13 @@ async fn b31_an_h2_stream_that_is_not_read_is_reset_and_its_neighbours_live() {
     assert_eq!(last_line(&rig.router), ("client_cancelled".to_owned(), "client_stalled".to_owned()));
     let (request, body) = chat_h2(false);
     assert_eq!(client.request(request, body).await.unwrap().status, 200);
+    // Another stream of the connection, which its client gives up, is none that stalled.
+    let (request, body) = chat_h2(true);
+    let mut left = client.start(request, Some(body)).await.unwrap();
+    left.head().await.unwrap();
+    left.reset(h2::Reason::CANCEL);
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(last_line(&rig.router), ("client_cancelled".to_owned(), "client_left".to_owned()));
     drop(stuck);
     client.abort();
     rig.settle().await;

@@ -6,7 +6,7 @@ use tandem::config::RouterConfig;
 use tandem::testkit::engine::openai::{ChatStream, chat_json, sse_head};
 use tandem::testkit::engine::{IntoSteps, Script, Step};
 use tandem::testkit::eventually::eventually_eq;
-use tandem::testkit::fixtures::{big_chat_body, get, post_chat};
+use tandem::testkit::fixtures::{big_chat_body, get, post_chat, request_head};
 use tandem::testkit::memory::DialFault;
 use tandem::testkit::sse::Event;
 use tandem::testkit::wire::PeerEnd;
@@ -166,7 +166,58 @@ async fn header_read_holds_for_every_head_and_downstream_idle_between_them() {
     assert_eq!(open(), 1);
     eventually_eq(secs(1), "connections", 0, open).await;
     assert_took(started, secs(75));
-    client.abort();
+    // "No new streams": one that is on its way is served all the same. This client closes on it by itself.
+    let goodbye = client.frames.goaways();
+    assert_eq!((goodbye[0].last_stream, goodbye[0].code), (0x7fff_ffff, 0));
+    client.closed().await.unwrap();
+    rig.settle().await;
+}
+
+/// The rest of a refused request has a limit of its own, which is short for what anybody can have.
+#[tokio::test(start_paused = true)]
+async fn what_is_thrown_away_of_a_refused_request_is_no_slow_head() {
+    for (path, header_read, limit) in [("/v1/chat/completions", 10, 30), ("/none", 60, 10)] {
+        let rig = with(answers("x"), |config| {
+            config.limits.body = 1024;
+            config.timeouts.header_read = Some(secs(header_read));
+        });
+        let mut client = rig.h1().await;
+        client.send(request_head("POST", path, &["Content-Length: 100000"])).await.unwrap();
+        let started = now();
+        while client.ended().await.is_none() {
+            let _ = client.send(&[b' '; 10]).await;
+            tokio::time::sleep(ms(500)).await;
+        }
+        let took = now() - started;
+        assert!(took >= secs(limit) && took <= secs(limit + 1), "{path}: {took:?}");
+        client.close();
+        rig.settle().await;
+    }
+    // Where it comes to its end the connection stays, idle from then on.
+    let rig = with(answers("x"), |config| config.timeouts.header_read = Some(secs(5)));
+    let mut client = rig.h1().await;
+    client.send(request_head("POST", "/none", &["Content-Length: 20"])).await.unwrap();
+    assert_eq!(client.read_response().await.unwrap().status(), 404);
+    for _ in 0..2 {
+        tokio::time::sleep(secs(4)).await;
+        client.send(&[b' '; 10]).await.unwrap();
+    }
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(client.request(get("/health")).await.unwrap().status(), 200);
+    client.close();
+    rig.settle().await;
+}
+
+/// A client that says nothing to the goodbye is not waited for.
+#[tokio::test(start_paused = true)]
+async fn an_idle_h2_connection_ends_whatever_its_client_says() {
+    let rig = with(answers("x"), |_| {});
+    let mut client = rig.h1().await;
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let started = now();
+    let (bytes, _, _) = client.read_to_end().await.unwrap();
+    assert_took(started, secs(77));
+    assert!(bytes.windows(9).any(|w| w == b"\0\0\x08\x07\0\0\0\0\0"), "a GOAWAY frame");
     rig.settle().await;
 }
 

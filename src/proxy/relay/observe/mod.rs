@@ -16,6 +16,9 @@ const MAX_LINE: usize = 64 * 1024;
 const FIELD: &[u8] = b"data:";
 /// [`Observer::begun`] of a line that is none of its beginnings.
 const OTHER: usize = usize::MAX;
+/// Usage values that are read of one frame of a JSON answer, the last ones: nested in each other each would be read as
+/// often as it is deep.
+const MAX_USAGES: usize = 8;
 /// How much of the end of a JSON answer is kept to find its usage in.
 const JSON_TAIL: usize = 4 * 1024;
 
@@ -27,7 +30,7 @@ static ABORT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"abort\
 /// What an otherwise well-framed answer said about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFault {
-    /// A top-level `error` in an event.
+    /// A top-level `error` in an event, or an event whose `type` says that the generation failed.
     Error,
     /// `finish_reason: "abort"`: the engine gave the generation up (vLLM on SIGTERM).
     Abort,
@@ -190,7 +193,7 @@ impl Observer {
             self.unreadable += u32::from(USAGE.find(data).is_some());
             return;
         };
-        if event.error.is_some() {
+        if event.failed() {
             self.fault = Some(StreamFault::Error);
         } else if event.aborted() {
             self.fault.get_or_insert(StreamFault::Abort);
@@ -210,8 +213,15 @@ impl Observer {
         };
         // Each that is a key with a whole value, the last one wins: what was read in the frame before is read again, the
         // same. A value that is cut off here is whole in a later frame.
-        for at in USAGE.find_iter(seen) {
-            let Some(value) = after_colon(&seen[at + b"\"usage\"".len()..]) else { continue };
+        let (mut places, mut found) = ([0; MAX_USAGES], 0);
+        for at in USAGE.find_iter(seen).map(|at| at + b"\"usage\"".len()) {
+            if after_colon(&seen[at..]).is_some() {
+                places[found % MAX_USAGES] = at;
+                found += 1;
+            }
+        }
+        for n in found.saturating_sub(MAX_USAGES)..found {
+            let Some(value) = after_colon(&seen[places[n % MAX_USAGES]..]) else { continue };
             match Option::<RawUsage>::deserialize(&mut serde_json::Deserializer::from_slice(value)) {
                 Err(error) if error.is_eof() => {}
                 read => note(&mut self.usage, &mut self.unreadable, read),
@@ -264,6 +274,8 @@ type Raw<'a> = Option<&'a serde_json::value::RawValue>;
 struct Event<'a> {
     error: Option<IgnoredAny>,
     #[serde(borrow)]
+    r#type: Raw<'a>,
+    #[serde(borrow)]
     usage: Raw<'a>,
     #[serde(borrow)]
     choices: Raw<'a>,
@@ -300,6 +312,12 @@ fn read<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
 }
 
 impl<'a> Event<'a> {
+    /// The Responses API has its error event flat, and its failed response says so in a nested object.
+    fn failed(&self) -> bool {
+        let kind = self.r#type.map(serde_json::value::RawValue::get);
+        self.error.is_some() || matches!(kind, Some("\"error\"" | "\"response.failed\""))
+    }
+
     fn aborted(&self) -> bool {
         let is_abort = |raw: Raw<'_>| raw.is_some_and(|raw| raw.get() == "\"abort\"");
         let choices: Vec<Finish<'_>> = read(self.choices).unwrap_or_default();
