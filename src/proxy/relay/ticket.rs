@@ -110,6 +110,11 @@ impl Ticket {
         self.endpoint = Some(Arc::clone(leg.endpoint()));
     }
 
+    /// The attempt that had begun was not made: its endpoint was withdrawn first.
+    pub fn withdrawn(&mut self) {
+        self.attempts -= 1;
+    }
+
     fn record(&mut self) {
         let shared = &self.worker.shared;
         // Given up without a word: by the client, or by us because it did not even take the error of a forced end.
