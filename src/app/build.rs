@@ -20,7 +20,7 @@ use crate::proxy::request::route::Route;
 use crate::proxy::{dispatch, rescue};
 use crate::registry::Writer;
 use crate::telemetry::access::AccessSink;
-use crate::upstream::Dial;
+use crate::upstream::{Dial, Pool};
 
 /// A router that is ready to be run.
 #[derive(Debug)]
@@ -62,6 +62,17 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     let threads = config.threads.unwrap_or_else(limits::threads);
     let places = config.limits.connections.unwrap_or_else(|| limits::connections(descriptors));
     let metrics = Metrics::new(&vocabulary()).context("metrics")?;
+    let endpoints = config.services.iter().map(|service| service.endpoints.len()).sum();
+    if let Some(needed) = limits::too_few(descriptors, places, endpoints, threads) {
+        tracing::warn!(
+            descriptors,
+            needed,
+            connections = places,
+            endpoints,
+            idle_per_endpoint = Pool::capacity(threads),
+            "fewer descriptors than connections on both sides and full pools may take; raise the limit or lower limits.connections"
+        );
+    }
     let services =
         config.services.iter().map(|s| metrics.requests.service(&s.name)).collect::<Result<Vec<_>, _>>()?;
     let no_service = metrics.requests.service(NO_SERVICE)?;
