@@ -1,5 +1,7 @@
 //! Probes. Liveness says that this runtime answers, and never looks at engines: a restart would not heal them.
 
+use std::borrow::Cow;
+
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -13,7 +15,7 @@ pub struct Readiness {
     /// The shutdown phase's word; the first one while nothing is shutting down.
     pub phase: &'static str,
     /// Checks that have not passed.
-    pub awaiting: Vec<&'static str>,
+    pub awaiting: Vec<Cow<'static, str>>,
     /// Checks that have; shown by `?verbose`.
     pub passed: Vec<&'static str>,
 }

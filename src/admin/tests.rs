@@ -92,7 +92,7 @@ impl Admin {
         }
         let words =
             Vocabulary { routes: &["chat"], error_codes: &[], retry_reasons: &[], phases: &["running"] };
-        let (passed, awaiting) = (vec!["configuration"], vec!["endpoints", "front door"]);
+        let (passed, awaiting) = (vec!["configuration"], vec!["endpoints".into(), "front door".into()]);
         let readiness = Readiness { ready: false, phase: "running", awaiting, passed };
         let (fleet, readiness) = (Arc::new(fleet), Arc::new(Mutex::new(readiness)));
         let asked = Arc::clone(&readiness);

@@ -1,5 +1,6 @@
 //! Every part of a router, wired, nothing running yet.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -15,12 +16,12 @@ use crate::drain::{Phase, Phases, Tracker};
 use crate::metrics::{Metrics, NO_SERVICE, Vocabulary};
 use crate::proxy::admission::{ApiKeys, Bound};
 use crate::proxy::context::{Shared, Worker};
-use crate::proxy::listener::{Accepted, Lane, lane};
+use crate::proxy::listener::{Accepted, Lane, Load, lane};
 use crate::proxy::request::route::Route;
 use crate::proxy::{dispatch, rescue};
 use crate::registry::Writer;
 use crate::telemetry::access::AccessSink;
-use crate::upstream::Dial;
+use crate::upstream::{Dial, Pool};
 
 /// A router that is ready to be run.
 #[derive(Debug)]
@@ -61,6 +62,17 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     let descriptors = limits::descriptors();
     let threads = config.threads.unwrap_or_else(limits::threads);
     let places = config.limits.connections.unwrap_or_else(|| limits::connections(descriptors));
+    let endpoints = config.services.iter().map(|service| service.endpoints.len()).sum();
+    if let Some(needed) = limits::too_few(descriptors, places, endpoints, threads) {
+        tracing::warn!(
+            descriptors,
+            needed,
+            connections = places,
+            endpoints,
+            idle_per_endpoint = Pool::capacity(threads),
+            "fewer descriptors than connections on both sides and full pools may take; raise the limit or lower limits.connections"
+        );
+    }
     let metrics = Metrics::new(&vocabulary()).context("metrics")?;
     let services =
         config.services.iter().map(|s| metrics.requests.service(&s.name)).collect::<Result<Vec<_>, _>>()?;
@@ -107,8 +119,9 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     let control = Arc::new(Control::new(Arc::clone(&shared), changes));
     let refresh = Arc::clone(&control);
     let ready = Arc::clone(&shared);
+    let loads: Vec<_> = workers.iter().map(|(worker, _)| Arc::clone(&worker.load)).collect();
     let admin = AdminState {
-        readiness: Arc::new(move || readiness(&ready)),
+        readiness: Arc::new(move || readiness(&ready, &loads)),
         endpoints: control,
         refresh: Arc::new(move || refresh.refresh()),
         config_text,
@@ -139,11 +152,13 @@ fn secret(service: &config::Service) -> anyhow::Result<Option<Arc<Watched<Header
     Ok(Some(Arc::new(watched)))
 }
 
-/// No selectable endpoint is still ready: it answers 503 (I9).
-fn readiness(shared: &Shared) -> Readiness {
+/// No selectable endpoint is still ready: it answers 503 (I9). A traffic thread that died is not: part of the
+/// connections would hang.
+fn readiness(shared: &Shared, loads: &[Arc<Load>]) -> Readiness {
     let phase = shared.phases.now();
     let running = phase == Phase::Running;
-    let (passed, awaiting) =
-        if running { (vec!["listening", "endpoints"], vec![]) } else { (vec![], vec![]) };
-    Readiness { ready: running, phase: phase.as_str(), awaiting, passed }
+    let dead = loads.iter().enumerate().filter(|(_, load)| load.died());
+    let awaiting: Vec<_> = dead.map(|(index, _)| Cow::Owned(format!("traffic-{index}"))).collect();
+    let passed = if running { vec!["listening", "endpoints"] } else { vec![] };
+    Readiness { ready: running && awaiting.is_empty(), phase: phase.as_str(), awaiting, passed }
 }

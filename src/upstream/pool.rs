@@ -81,6 +81,11 @@ impl Pool {
         Self { slots, overflow: ArrayQueue::new(OVERFLOW), idle, closed: AtomicBool::new(false) }
     }
 
+    /// Most connections that wait in a pool of so many threads.
+    pub const fn capacity(threads: usize) -> usize {
+        threads * SLOT + OVERFLOW
+    }
+
     /// A connection on which a request can be sent now, driven by the runtime of `thread` (the calling one).
     pub fn take(&self, thread: usize) -> Option<Reused> {
         let own = self.slots.get(thread);

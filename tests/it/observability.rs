@@ -2,17 +2,23 @@
 //! cost lines and never time.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tandem::config::RouterConfig;
+use tandem::config::{LogFormat, LogSink, RouterConfig};
+use tandem::proxy::listener::{Downstream, Protocol, run_worker};
+use tandem::proxy::relay::Ticket;
+use tandem::proxy::request::id::RequestId;
 use tandem::testkit::engine::openai::{ChatStream, chat_json, error};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Script, Step};
 use tandem::testkit::eventually::eventually;
 use tandem::testkit::fixtures::{chat_body, get, post, post_chat, request_head};
 use tandem::testkit::memory::{DialFault, MemoryNet};
 use tandem::testkit::router::{TestRouter, config};
+use tandem::upstream::TcpDial;
 
 use crate::process::{Process, SOON};
 use crate::replay::scale;
@@ -286,4 +292,75 @@ async fn failures_are_always_logged() {
     let lines = process.access_lines(2).await;
     let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["upstream_error", "upstream_rejected"]);
+}
+
+/// The parts of a router with two threads, none running.
+fn parts(log: &std::path::Path) -> tandem::app::Router {
+    let mut config = config(&[]);
+    config.threads = Some(2);
+    config.access_log.sink = LogSink::File(log.to_owned());
+    config.access_log.format = LogFormat::Json;
+    tandem::app::build(config, Arc::new(TcpDial::default())).unwrap()
+}
+
+/// A bug of ours is not blamed on the client; and an IPv4 peer of a dual-stack listener is one.
+#[test]
+fn a_request_that_panics_ends_as_internal_and_its_peer_is_written_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("access.log");
+    let router = parts(&log);
+    let worker = &router.workers[0].0;
+    let peer = "[::ffff:192.0.2.7]:4711".parse().unwrap();
+    let down = Downstream::new(peer, Arc::clone(&router.shared.phases));
+    let ticket =
+        || Ticket::new(Arc::clone(worker), &down, Protocol::H1, http::Method::GET, RequestId::mint());
+    drop(ticket());
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ticket = ticket();
+        panic!("a bug");
+    }));
+    assert!(caught.is_err());
+    worker.access.flush();
+    let text = || std::fs::read_to_string(&log).unwrap_or_default();
+    while text().lines().count() < 2 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let lines: Vec<Value> = text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let said = |n: usize| (lines[n]["outcome"].as_str().unwrap(), lines[n]["error"].as_str().unwrap());
+    assert_eq!(said(0), ("client_cancelled", "client_left"));
+    assert_eq!(said(1), ("internal", "internal_error"));
+    assert!(lines.iter().all(|line| line["peer"] == "192.0.2.7"), "{lines:?}");
+    assert_eq!(down.peer_text(), "192.0.2.7");
+}
+
+#[test]
+fn a_traffic_thread_that_dies_while_the_process_runs_makes_it_unready() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut router = parts(&dir.path().join("access.log"));
+    assert!((router.admin.readiness)().ready);
+    let (worker, lane) = router.workers.pop().unwrap();
+    // Outside of a runtime there are no timers: it panics at once.
+    let died = std::thread::spawn(move || {
+        let mut work = std::pin::pin!(run_worker(worker, lane));
+        let _ = work.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    });
+    assert!(died.join().is_err());
+    let readiness = (router.admin.readiness)();
+    assert_eq!((readiness.ready, readiness.awaiting), (false, vec!["traffic-1".into()]));
+}
+
+/// With the accept loop gone a thread has nothing to do but to wait for its connections.
+#[tokio::test(start_paused = true)]
+async fn a_traffic_thread_whose_lane_closes_before_the_shutdown_makes_the_process_unready() {
+    for (phase, ready) in [(None, false), (Some(tandem::drain::Phase::Draining), true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut router = parts(&dir.path().join("access.log"));
+        if let Some(phase) = phase {
+            router.shared.phases.advance(phase);
+        }
+        let (worker, lane) = router.workers.remove(0);
+        router.lanes.clear();
+        run_worker(worker, lane).await;
+        assert_eq!((router.admin.readiness)().awaiting.is_empty(), ready);
+    }
 }

@@ -183,6 +183,21 @@ async fn when_all_are_ejected_they_are_still_tried() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn turns_go_on_among_ejected_engines() {
+    let rig = Rig::new(Policy::RoundRobin, 2);
+    let service = std::sync::Arc::clone(&rig.router.shared.view.load().services[0]);
+    for endpoint in rig.router.endpoints() {
+        endpoint.ejection.fail();
+    }
+    let none = tandem::proxy::route::Excluded::default();
+    let picked = || tandem::proxy::route::pick(&service, &none).unwrap().endpoint().id;
+    let (first, second) = (picked(), picked());
+    assert_ne!(first, second);
+    assert_eq!((picked(), picked()), (first, second));
+    rig.done().await;
+}
+
 fn chat_over_h2(router: &TestRouter) -> Request<()> {
     let uri = format!("{}/v1/chat/completions", router.url());
     Request::post(uri).header("content-type", "application/json").body(()).unwrap()

@@ -65,7 +65,10 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
         ticket.attempt(&leg);
         let out = outbound(ticket, job, &service, leg.endpoint());
         match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline, spent.raced).await {
-            Attempt::Withdrawn => spent.excluded.add(leg.endpoint()),
+            Attempt::Withdrawn => {
+                ticket.withdrawn();
+                spent.excluded.add(leg.endpoint());
+            }
             Attempt::Failed(error) => {
                 leg.fail(&error);
                 let reason = retry::after_error(&error);

@@ -55,6 +55,7 @@ pub(super) async fn serve(worker: Arc<Worker>, accepted: Accepted) {
     let Ok(mut io) = io.rehome() else { return };
     let down = Downstream::new(peer, Arc::clone(&worker.shared.phases));
     let first = first_bytes(&worker, &mut io).await;
+    clock::refresh();
     match first {
         Ok(Some((Protocol::H1, first))) => {
             let unparsed = Unparsed::new(Arc::clone(&worker));

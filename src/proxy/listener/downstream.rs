@@ -76,9 +76,11 @@ pub struct Downstream {
 
 impl Downstream {
     pub fn new(peer: SocketAddr, phases: Arc<Phases>) -> Arc<Self> {
+        // On a dual-stack socket IPv4 peers come as `::ffff:a.b.c.d`.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         Arc::new(Self {
             peer,
-            peer_text: peer.ip().to_canonical().to_string().into(),
+            peer_text: peer.ip().to_string().into(),
             phases,
             born: clock::now(),
             open: AtomicU32::new(0),

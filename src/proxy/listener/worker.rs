@@ -1,7 +1,7 @@
 //! One traffic thread: takes connections from its lane, runs them, and does its housekeeping.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -9,6 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::accept::Accepted;
 use super::conn::serve;
+use crate::drain::Phase;
 use crate::proxy::context::Worker;
 use crate::types::clock;
 
@@ -31,6 +32,15 @@ pub struct Lane {
 pub struct Load {
     pub streams: AtomicUsize,
     pub connections: AtomicUsize,
+    /// The thread ended although the process runs.
+    died: AtomicBool,
+}
+
+impl Load {
+    /// A thread that serves nothing any more, and should: only a restart helps.
+    pub fn died(&self) -> bool {
+        self.died.load(Ordering::Relaxed)
+    }
 }
 
 impl Lane {
@@ -64,8 +74,31 @@ pub fn lane() -> (Lane, mpsc::Receiver<Accepted>, Arc<Load>) {
     (Lane { sender, load: Arc::clone(&load) }, receiver, load)
 }
 
+/// Notices, and says, that its thread ends although the process runs.
+struct Alive(Arc<Worker>);
+
+impl Alive {
+    fn died(&self, how: &str) {
+        self.0.load.died.store(true, Ordering::Relaxed);
+        tracing::error!(
+            thread = self.0.index,
+            how,
+            "a traffic thread ended; this process should be restarted"
+        );
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.died("it panicked");
+        }
+    }
+}
+
 /// Runs until the lane is closed and every connection of this thread has ended.
 pub async fn run_worker(worker: Arc<Worker>, mut lane: mpsc::Receiver<Accepted>) {
+    let alive = Alive(Arc::clone(&worker));
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut count = 0u32;
@@ -75,9 +108,13 @@ pub async fn run_worker(worker: Arc<Worker>, mut lane: mpsc::Receiver<Accepted>)
     loop {
         tokio::select! {
             () = &mut ended, if !open => break,
-            accepted = lane.recv(), if open => match accepted {
-                Some(accepted) => worker.tracker.spawn_light(serve(Arc::clone(&worker), accepted)),
-                None => open = false,
+            accepted = lane.recv(), if open => if let Some(accepted) = accepted {
+                worker.tracker.spawn_light(serve(Arc::clone(&worker), accepted));
+            } else {
+                open = false;
+                if worker.shared.phases.now() < Phase::Draining {
+                    alive.died("nothing is accepted any more");
+                }
             },
             _ = ticks.tick() => {
                 count = count.wrapping_add(1);

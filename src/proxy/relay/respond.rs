@@ -12,6 +12,7 @@ use crate::drain::Phase;
 use crate::proxy::dispatch::{Answer, outcome};
 use crate::proxy::listener::Protocol;
 use crate::proxy::request::headers::{add_response, strip_response};
+use crate::proxy::request::media;
 use crate::proxy::rescue::{UPSTREAM_ERROR, error_json};
 
 /// Longest text of a non-JSON error that is passed on inside the JSON one, bytes.
@@ -88,11 +89,7 @@ fn wrap(status: StatusCode, body: &[u8], request_id: &str) -> Bytes {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|value| {
-        let value = value.as_bytes();
-        let media = value.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-        media == b"application/json" || media.ends_with(b"+json")
-    })
+    headers.get(CONTENT_TYPE).is_some_and(|value| media::is_json(value.as_bytes()))
 }
 
 fn observer(headers: &HeaderMap) -> Observer {

@@ -124,11 +124,24 @@ impl Ticket {
         prefill.timed_in(Arc::clone(&self.prefill_us));
     }
 
+    /// The attempt that had begun was not made: its endpoint was withdrawn first.
+    pub fn withdrawn(&mut self) {
+        self.attempts -= 1;
+    }
+
     fn record(&mut self) {
         let shared = &self.worker.shared;
         // Given up without a word: by the client, or by us because it did not even take the error of a forced end.
-        let cut = if self.down().is_forced() { Outcome::Forced } else { Outcome::ClientCancelled };
+        let cut = match () {
+            // Dropped by the unwinding of its own task.
+            () if std::thread::panicking() => Outcome::Internal,
+            () if self.down().is_forced() => Outcome::Forced,
+            () => Outcome::ClientCancelled,
+        };
         let outcome = self.outcome.unwrap_or(cut);
+        if outcome == Outcome::Internal {
+            self.error.get_or_insert("internal_error");
+        }
         if outcome == Outcome::Forced {
             shared.metrics.router.forced_requests.inc();
         }

@@ -1,7 +1,7 @@
 //! Content types, as far as a route must tell them apart.
 
 /// `application/json` or any `type/subtype+json`, with any parameters.
-pub(super) fn is_json(value: &[u8]) -> bool {
+pub(crate) fn is_json(value: &[u8]) -> bool {
     let essence = essence(value);
     if essence.eq_ignore_ascii_case(b"application/json") {
         return true;
@@ -26,7 +26,7 @@ pub(super) fn is_multipart(value: &[u8]) -> bool {
 }
 
 /// Whether this is a stream of server-sent events.
-pub(super) fn is_event_stream(value: &[u8]) -> bool {
+pub(crate) fn is_event_stream(value: &[u8]) -> bool {
     essence(value).eq_ignore_ascii_case(b"text/event-stream")
 }
 

@@ -18,7 +18,7 @@ pub mod headers;
 mod host;
 pub mod id;
 pub mod key;
-mod media;
+pub(super) mod media;
 #[cfg(any(test, feature = "testing"))]
 pub mod oracle;
 pub mod peek;

@@ -19,26 +19,29 @@ pub(super) fn choose(
         return usable(only).then(|| Hold::take(only).ok()).flatten();
     }
     match service.policy(role) {
-        Policy::RoundRobin => {
-            let turn = service.turns.of(role).fetch_add(1, atomic::Ordering::Relaxed);
-            by_turn(all, turn, &usable)
-        }
+        Policy::RoundRobin => by_turn(all, service.turns.of(role), &usable),
         Policy::LeastInFlight => least(all, &usable),
         Policy::PowerOfTwo => two(all, &usable),
     }
 }
 
 /// The usable one whose turn it is. Turns are counted among the usable ones only: the share of one that is out spreads
-/// over all the others instead of falling to its neighbour.
+/// over all the others instead of falling to its neighbour. None usable, no turn is taken: the next choice, among the
+/// ejected ones, would always skip one.
 fn by_turn(
     all: &[Arc<Endpoint>],
-    turn: usize,
+    turns: &atomic::AtomicUsize,
     usable: &impl Fn(&Endpoint) -> bool,
 ) -> Option<Hold<Endpoint>> {
+    let mut turn = None;
     // A refused hold (withdrawn meanwhile) makes the endpoint unusable, so this ends.
     loop {
         let count = all.iter().filter(|e| usable(e)).count();
-        let next = nth(all, turn.checked_rem(count)?, usable)?;
+        if count == 0 {
+            return None;
+        }
+        let turn = *turn.get_or_insert_with(|| turns.fetch_add(1, atomic::Ordering::Relaxed));
+        let next = nth(all, turn % count, usable)?;
         if let Ok(hold) = Hold::take(next) {
             return Some(hold);
         }

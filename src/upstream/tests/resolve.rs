@@ -11,11 +11,11 @@ const SHORT: Duration = Duration::from_millis(5);
 /// Names whose look-ups wait for a word each, and how many have begun.
 fn hanging() -> (Names, Arc<AtomicUsize>, mpsc::Sender<()>) {
     let (go, wait) = mpsc::channel();
-    let (begun, wait) = (Arc::new(AtomicUsize::new(0)), std::sync::Mutex::new(wait));
+    let (begun, wait) = (Arc::new(AtomicUsize::new(0)), Mutex::new(wait));
     let count = Arc::clone(&begun);
     let names = Names::new(move |_| {
         count.fetch_add(1, Ordering::SeqCst);
-        let _ = wait.lock().unwrap().recv();
+        let _ = wait.lock().recv();
         Ok(vec![AT])
     });
     (names, begun, go)

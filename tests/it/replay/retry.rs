@@ -73,6 +73,23 @@ async fn a_refused_or_unanswered_dial_goes_to_another_endpoint() {
     }
 }
 
+/// What was not sent is no attempt.
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_is_withdrawn_before_the_first_byte_costs_no_attempt() {
+    let rig = rig([good(), good()], 0);
+    rig.net.set_fault("e0", DialFault::Delay(secs(1)));
+    let mut client = rig.h1().await;
+    client.send(plain()).await.unwrap();
+    tokio::time::sleep(ms(500)).await;
+    let id = rig.router.endpoints()[0].id.to_string();
+    rig.router.admin.endpoints.set_drain(&id, true).await;
+    assert_eq!(client.read_response().await.unwrap().status(), 200);
+    client.close();
+    assert_eq!(seen(&rig), [0, 1]);
+    assert_eq!(rig.router.access_lines()[0]["attempts"], 1);
+    rig.settle().await;
+}
+
 /// `errno` of Linux.
 const ENOMEM: i32 = 12;
 const ENFILE: i32 = 23;

@@ -55,7 +55,10 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
         match verdict {
             Verdict::Relay(answer) => return Ok(answer),
             Verdict::Refuse(failure) => return Err(failure),
-            Verdict::Withdrawn(engine) => spent.excluded.add_id(engine),
+            Verdict::Withdrawn(engine) => {
+                ticket.withdrawn();
+                spent.excluded.add_id(engine);
+            }
             Verdict::Failed(side, engine, reason, last) => {
                 let worth = spent.note(side, reason, engine);
                 spent.last = Some(last);

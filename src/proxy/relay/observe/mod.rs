@@ -10,6 +10,8 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::proxy::request::media;
+
 /// Longest event line that is inspected, bytes.
 const MAX_LINE: usize = 64 * 1024;
 /// The field that makes an event.
@@ -72,16 +74,10 @@ enum Kind {
 impl Observer {
     /// `content_type` as sent by the engine; `encoded`: with a content encoding other than identity.
     pub fn new(content_type: Option<&[u8]>, encoded: bool) -> Self {
-        let is = |kind: &str| {
-            content_type.is_some_and(|t| {
-                t.len() >= kind.len() && t[..kind.len()].eq_ignore_ascii_case(kind.as_bytes())
-            })
-        };
-        let kind = match () {
-            () if encoded => Kind::Opaque,
-            () if is("text/event-stream") => Kind::Events,
-            () if is("application/json") => Kind::Json,
-            () => Kind::Opaque,
+        let kind = match content_type {
+            Some(kind) if !encoded && media::is_event_stream(kind) => Kind::Events,
+            Some(kind) if !encoded && media::is_json(kind) => Kind::Json,
+            _ => Kind::Opaque,
         };
         Self {
             kind,

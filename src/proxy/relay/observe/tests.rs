@@ -50,6 +50,22 @@ fn an_error_event_is_seen_and_its_text_inside_content_is_not() {
     assert_eq!(seen.fault, Some(StreamFault::Error));
 }
 
+#[test]
+fn only_a_whole_media_type_is_looked_into() {
+    for (kind, seen) in [
+        ("text/event-stream", Kind::Events),
+        ("Text/Event-Stream ; charset=utf-8", Kind::Events),
+        ("text/event-streamx", Kind::Opaque),
+        ("application/json;charset=utf-8", Kind::Json),
+        ("application/vnd.x+json", Kind::Json),
+        ("application/jsonl", Kind::Opaque),
+        ("", Kind::Opaque),
+    ] {
+        assert_eq!(Observer::new(Some(kind.as_bytes()), false).kind, seen, "{kind}");
+        assert_eq!(Observer::new(Some(kind.as_bytes()), true).kind, Kind::Opaque);
+    }
+}
+
 /// As the Responses API sends them.
 #[test]
 fn a_failed_response_is_a_fault() {
