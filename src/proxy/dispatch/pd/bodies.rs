@@ -76,33 +76,30 @@ pub(super) fn sglang(body: &Bytes, peek: &Peek, rid: &[u8], at: Bootstrap<'_>, r
 }
 
 fn fields(rid: &[u8], at: Bootstrap<'_>, rooms: &[u64], prompts: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(160);
     let host = format!("\"{}\"", at.host);
     let port = at.port.to_string();
-    if prompts == 0 {
-        out.extend_from_slice(b"\"rid\":\"");
-        out.extend_from_slice(rid);
-        out.extend_from_slice(b"\",");
-        let room = rooms.first().copied().unwrap_or_default();
-        out.extend_from_slice(
-            format!("\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}")
-                .as_bytes(),
-        );
-        return out;
-    }
-    let list = |item: &dyn Fn(usize) -> String| (0..prompts).map(item).collect::<Vec<_>>().join(",");
+    let rids: Vec<_> = rids(rid, prompts).into_iter().map(|rid| format!("\"{rid}\"")).collect();
+    let room = |i: usize| rooms.get(i).copied().unwrap_or_default().to_string();
+    let (rid, host, port, room) = if prompts == 0 {
+        (rids.concat(), host, port, room(0))
+    } else {
+        let list = |items: Vec<String>| format!("[{}]", items.join(","));
+        let rooms = (0..prompts).map(room).collect();
+        (list(rids), list(vec![host; prompts]), list(vec![port; prompts]), list(rooms))
+    };
+    format!(
+        "\"rid\":{rid},\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}"
+    )
+    .into_bytes()
+}
+
+/// The engine's own ids of a request: one, or one for each prompt of a list.
+pub(super) fn rids(rid: &[u8], prompts: usize) -> Vec<String> {
     let rid = String::from_utf8_lossy(rid);
-    let rids = list(&|i| format!("\"{rid}-{i}\""));
-    let hosts = list(&|_| host.clone());
-    let ports = list(&|_| port.clone());
-    let rooms = list(&|i| rooms.get(i).copied().unwrap_or_default().to_string());
-    out.extend_from_slice(
-        format!(
-            "\"rid\":[{rids}],\"bootstrap_host\":[{hosts}],\"bootstrap_port\":[{ports}],\"bootstrap_room\":[{rooms}]"
-        )
-        .as_bytes(),
-    );
-    out
+    match prompts {
+        0 => vec![rid.into_owned()],
+        prompts => (0..prompts).map(|i| format!("{rid}-{i}")).collect(),
+    }
 }
 
 /// A new bootstrap room: unique among the live ones of a prefill by chance (2^63), above the engines' own small ones.

@@ -80,7 +80,8 @@ pub(super) async fn attempt(
     let at = prefill.endpoint();
     let host = at.authority.rsplit_once(':').map_or(at.host.as_str(), |(host, _)| host).to_owned();
     let bootstrap = Bootstrap { host: &host, port: at.bootstrap_port.unwrap_or(BOOTSTRAP_PORT) };
-    let rooms: Vec<u64> = (0..bodies::prompts(job.body, job.peek).max(1)).map(|_| bodies::room()).collect();
+    let prompts = bodies::prompts(job.body, job.peek);
+    let rooms: Vec<u64> = (0..prompts.max(1)).map(|_| bodies::room()).collect();
     let body = bodies::sglang(job.body, job.peek, id.as_bytes(), bootstrap, &rooms);
     let out =
         |leg: &Leg, side| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &id, side);
@@ -88,7 +89,7 @@ pub(super) async fn attempt(
     let mut pair = Pair::start(
         worker,
         service,
-        &id,
+        Abort::new(worker, bodies::rids(id.as_bytes(), prompts)),
         job.deadline,
         (prefill, to_prefill, prefill_out),
         (decode, to_decode, decode_out),
@@ -124,13 +125,12 @@ impl Pair {
     fn start(
         worker: &Arc<Worker>,
         service: &Service,
-        id: &EngineId,
+        abort: Abort,
         deadline: Option<Instant>,
         (prefill, to_prefill, prefill_out): Start,
         (mut decode, to_decode, decode_out): Start,
     ) -> Self {
         let engines = (Arc::clone(prefill.endpoint()), Arc::clone(decode.endpoint()));
-        let abort = Abort::new(worker, id.as_bytes());
         let handoff = Some(engines.0.handoffs.begin());
         let timeouts = Arc::clone(&worker.shared.timeouts);
         let guarded = engines.1.kv_guard.load(std::sync::atomic::Ordering::Relaxed);
