@@ -21,8 +21,22 @@ pub(super) enum Sign {
     Error(Value),
 }
 
+/// Events that vLLM sends before it has pulled the KV, as it does a role: they announce tokens and bring none.
+const ANNOUNCE: &[&str] = &[
+    "response.created",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+    "message_start",
+    "content_block_start",
+    "ping",
+];
+
 #[derive(Deserialize)]
 struct Event {
+    /// Of `/v1/responses` and `/v1/messages`.
+    #[serde(rename = "type")]
+    kind: Option<Value>,
     error: Option<Value>,
     choices: Option<Vec<Choice>>,
 }
@@ -61,6 +75,9 @@ fn event(data: &[u8]) -> Sign {
     let Ok(event) = serde_json::from_slice::<Event>(data) else { return Sign::Token };
     if let Some(error) = event.error {
         return Sign::Error(error);
+    }
+    if event.kind.as_ref().and_then(Value::as_str).is_some_and(|kind| ANNOUNCE.contains(&kind)) {
+        return Sign::Wait;
     }
     match event.choices {
         Some(choices) if !choices.is_empty() && choices.iter().all(Choice::is_silent) => Sign::Wait,
@@ -108,6 +125,19 @@ mod tests {
         assert_eq!(of("data: {\"choices\":[{\"text\":\"a\"}]}\n\n"), Sign::Token);
         assert_eq!(of("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"length\"}]}\n\n"), Sign::Token);
         assert_eq!(of("data: {\"text\":\"a\",\"meta_info\":{}}\n\n"), Sign::Token, "SGLang's generate");
+    }
+
+    #[test]
+    fn what_only_announces_tokens_is_held_on_the_other_routes_too() {
+        let responses = "event: response.created\ndata: {\"response\":{\"error\":null},\"type\":\"response.created\"}\n\n";
+        let messages = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n";
+        for head in [responses, messages] {
+            assert_eq!(of(head), Sign::Wait);
+            let delta = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n";
+            assert_eq!(of(&format!("{head}{delta}")), Sign::Token);
+            let error = "data: {\"type\":\"error\",\"error\":{\"message\":\"x\"}}\n\n";
+            assert!(matches!(of(&format!("{head}{error}")), Sign::Error(_)));
+        }
     }
 
     #[test]
