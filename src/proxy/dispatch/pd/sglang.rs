@@ -20,13 +20,15 @@ use super::super::retry::{self, Reason};
 use super::super::run::{EngineId, outbound_with};
 use super::abort::{AGAIN, Abort};
 use super::bodies::{self, Bootstrap};
-use super::start::{Begun, Waits, begin};
+use super::start::{Begun, Waits, begin, in_band};
+use super::token::{Sign, sign};
 use super::{PairJob, Side, Verdict, rejected};
 use crate::config::Timeouts;
 use crate::ledger::Handoff;
 use crate::proxy::context::Worker;
 use crate::proxy::error::Failure;
 use crate::proxy::relay::{Leg, Ticket};
+use crate::proxy::request::headers::is_event_stream;
 use crate::registry::{Endpoint, Service};
 use crate::types::clock::{self, Instant};
 use crate::upstream::{self, Conn, Decoder, Fault, Head, LegError, Limits, Outbound, Written};
@@ -284,6 +286,11 @@ async fn prefill_leg(
     let upstream::Answer { head, sent_all } = answer;
     match drained(&mut conn, &head, timeouts.idle, deadline).await {
         Ok(body) => {
+            // A prefill that fails later says so in its stream.
+            let (head, body) = match sign(&body) {
+                Sign::Error(error) if is_event_stream(&head.headers) => in_band(&error),
+                _ => (head, body),
+            };
             leg.end(retry::outcome(head.status).1);
             if sent_all && head.keep_alive && conn.buffer().is_empty() {
                 leg.endpoint().pool.put(conn);

@@ -81,7 +81,7 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
 }
 
 /// An error event as the complete answer it should have been.
-fn in_band(error: &Value) -> (Head, Bytes) {
+pub(super) fn in_band(error: &Value) -> (Head, Bytes) {
     let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
     let status =
         code.filter(|code| (400..600).contains(code)).and_then(|code| StatusCode::from_u16(code).ok());
