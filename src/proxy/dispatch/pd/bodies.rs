@@ -3,6 +3,7 @@
 //! buffer.
 
 use bytes::Bytes;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::config::VllmConnector;
@@ -55,14 +56,31 @@ pub(super) fn prompts(body: &[u8], peek: &Peek) -> usize {
         .unwrap_or(0)
 }
 
-/// SGLang shares one room among the samples of a request: they hang or mix.
-pub(super) fn sglang_refuses(peek: &Peek) -> Option<Unsupported> {
+/// SGLang shares one room among the samples or beams of a request: they hang or mix. Its own route keeps their numbers in
+/// `sampling_params`, an object or one for each prompt.
+pub(super) fn sglang_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
     const SAMPLES: &str = "more than one sample per prompt shares one bootstrap room in SGLang; send n = 1";
-    match (peek.n, peek.best_of) {
-        (Count::Absent | Count::Is(0 | 1), Count::Absent | Count::Is(0 | 1)) => None,
-        (Count::Absent | Count::Is(0 | 1), _) => Some(because("best_of", SAMPLES)),
-        _ => Some(because("n", SAMPLES)),
+    const BEAMS: &str = "beam search shares one bootstrap room in SGLang";
+    let one = |count| matches!(count, Count::Absent | Count::Is(0 | 1));
+    if !one(peek.n) {
+        return Some(because("n", SAMPLES));
     }
+    if !one(peek.best_of) {
+        return Some(because("best_of", SAMPLES));
+    }
+    let member = peek.member(Key::SamplingParams)?;
+    let params: Value = serde_json::from_slice(member.value.of(body)).ok()?;
+    let list = params.as_array().map_or(std::slice::from_ref(&params), Vec::as_slice);
+    let several = |key: &str| list.iter().any(|params| !is_one(&params[key]));
+    if several("n") {
+        return Some(because("sampling_params.n", SAMPLES));
+    }
+    several("beam_width").then_some(because("sampling_params.beam_width", BEAMS))
+}
+
+/// Absent, or at most one; anything odd might be read as more.
+fn is_one(value: &Value) -> bool {
+    value.is_null() || value.as_u64().is_some_and(|count| count <= 1)
 }
 
 /// The body for both SGLang legs. The fields stand last: its parser takes the last of two equal keys.
@@ -87,10 +105,8 @@ fn fields(rid: &[u8], at: Bootstrap<'_>, rooms: &[u64], prompts: usize) -> Vec<u
         let rooms = (0..prompts).map(room).collect();
         (list(rids), list(vec![host; prompts]), list(vec![port; prompts]), list(rooms))
     };
-    format!(
-        "\"rid\":{rid},\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}"
-    )
-    .into_bytes()
+    format!("\"rid\":{rid},\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}")
+        .into_bytes()
 }
 
 /// The engine's own ids of a request: one, or one for each prompt of a list.
@@ -107,7 +123,7 @@ pub(super) fn room() -> u64 {
     fastrand::u64(1000..1 << 63)
 }
 
-/// vLLM's prefill answers with parameters for the first prompt only.
+/// vLLM's prefill answers with parameters for the first prompt only, and for a beam search with none.
 pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
     if prompts(body, peek) > 1 {
         return Some(because(
@@ -115,10 +131,9 @@ pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
             "vLLM's prefill hands over one prompt only; send one request per prompt",
         ));
     }
-    match peek.best_of {
-        Count::Absent | Count::Is(0 | 1) => None,
-        _ => Some(because("best_of", "best_of has no prefill/decode form")),
-    }
+    let beams = peek.member(Key::UseBeamSearch)?;
+    let off = matches!(beams.value.of(body), b"false" | b"null");
+    (!off).then_some(because("use_beam_search", "vLLM's prefill hands over nothing for a beam search"))
 }
 
 /// The prefill body for vLLM: one token, no stream, one sample, and the wish for KV parameters.
@@ -167,7 +182,7 @@ pub(super) fn vllm_decode(body: &Bytes, peek: &Peek, params: &RawValue) -> Segme
 mod tests {
     use super::*;
     use crate::proxy::request::peek::peek;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn value(segments: &Segments) -> Value {
         serde_json::from_slice(&segments.to_vec()).unwrap()
@@ -224,9 +239,30 @@ mod tests {
             (r#"{"best_of":3}"#, Some("best_of")),
             (r#"{"n":1,"best_of":1}"#, None),
             (r#"{"n":null}"#, None),
+            (r#"{"sampling_params":{"n":2}}"#, Some("sampling_params.n")),
+            (r#"{"sampling_params":[{},{"n":2.0}]}"#, Some("sampling_params.n")),
+            (r#"{"sampling_params":{"n":1,"beam_width":4}}"#, Some("sampling_params.beam_width")),
+            (r#"{"sampling_params":{"n":1,"beam_width":null}}"#, None),
         ] {
             let body = Bytes::from_static(text.as_bytes());
-            assert_eq!(sglang_refuses(&peek(&body).unwrap()).and_then(|u| u.param), param, "{text}");
+            let refused = sglang_refuses(&body, &peek(&body).unwrap());
+            assert_eq!(refused.and_then(|u| u.param), param, "{text}");
+        }
+    }
+
+    #[test]
+    fn vllm_refuses_what_its_prefill_hands_nothing_over_for() {
+        for (text, param) in [
+            (r#"{"prompt":["a","b"]}"#, Some("prompt")),
+            (r#"{"use_beam_search":true}"#, Some("use_beam_search")),
+            (r#"{"use_beam_search":1}"#, Some("use_beam_search")),
+            (r#"{"use_beam_search":false}"#, None),
+            // Read by none of its versions that have a connector.
+            (r#"{"best_of":2,"n":2}"#, None),
+        ] {
+            let body = Bytes::from_static(text.as_bytes());
+            let refused = vllm_refuses(&body, &peek(&body).unwrap());
+            assert_eq!(refused.and_then(|u| u.param), param, "{text}");
         }
     }
 

@@ -93,7 +93,7 @@ fn pair(shared: &Shared, service: &Service, excluded: &Excluded) -> Option<(Leg,
 
 fn refuse(kind: EngineKind, job: &PairJob<'_>) -> Result<(), Failure> {
     let unsupported = match kind {
-        EngineKind::Sglang => bodies::sglang_refuses(job.peek),
+        EngineKind::Sglang => bodies::sglang_refuses(job.body, job.peek),
         _ => bodies::vllm_refuses(job.body, job.peek),
     };
     let Some(unsupported) = unsupported else { return Ok(()) };
