@@ -15,7 +15,9 @@ POOL = varied(700, 24, 150)
 AFTER = varied(900, 8, 24)
 LEAVERS = varied(800, 32, 60)
 # Longest time for any answer while an engine is missing. SGLang itself needs several seconds to notice a lost peer.
-PATIENCE = 45
+PATIENCE = 60
+# A returned engine is used again at the latest after this many seconds.
+SETTLED = 1.5
 
 
 def cases():
@@ -72,7 +74,10 @@ class Load:
             answer = send(self.rig.router.url, item.path, item.streamed(draw.random() < 0.7).body)
             self.seen.append((item, answer))
             if not answer.ended_well():
-                time.sleep(0.2)
+                time.sleep(1)
+
+    def since(self, moment):
+        return [answer for _, answer in self.seen if answer.began > moment]
 
     def stop(self):
         self.over.set()
@@ -92,7 +97,8 @@ def under_load(rig, engine, number):
     engine.start()
     engine.wait_ready()
     back = time.monotonic()
-    time.sleep(8)
+    while len(load.since(back + SETTLED)) < CONCURRENCY and time.monotonic() < back + PATIENCE:
+        time.sleep(0.5)
     seen = load.stop()
     judge(rig, name, engine, seen, at, back)
     rig.report.note(f"{name}: gone after {gone:.1f} s, back after {back - at:.1f} s")
@@ -113,16 +119,15 @@ def judge(rig, name, engine, seen, at, back):
         elif not expected.text.startswith(answer.text):
             lies.append(f"partial text {answer.text[:40]!r} instead of {expected.text[:40]!r}")
     report.check(f"{name}: nobody got a wrong text", not lies, f"{len(seen)} answers, {lies[:3]}")
-    unfinished = [a.summary() for _, a in seen if a.done and a.error is not None and "code" in a.error and not a.cut and not a.error]
     longest = max(answer.seconds for _, answer in seen)
     report.check(f"{name}: nobody waited for ever", longest < PATIENCE, f"longest {longest:.1f} s")
     untold = [a.summary() for _, a in seen if a.status == 0 or a.status == 200 and a.cut and a.error is None]
-    report.check(f"{name}: every failure has an error", not untold and not unfinished, f"{untold[:3]}")
+    report.check(f"{name}: every failure has an error", not untold, f"{untold[:3]}")
     if engine.role == "prefill":
         running = [a for _, a in seen if a.first and a.first < at - 1 and a.began + a.seconds > at]
         bad = [a.summary() for a in running if not a.ended_well()]
         report.check(f"{name}: streams with tokens went on", not bad, f"{len(running)} were running; {bad[:3]}")
-    later = [a for _, a in seen if a.began > back + 1.5]
+    later = [a for _, a in seen if a.began > back + SETTLED]
     bad = [a.summary() for a in later if not a.ended_well()]
     report.check(f"{name}: served again once it was back", later and not bad, f"{len(later)} answers; {bad[:3]}")
     report.check(f"{name}: the router lived", rig.router.alive() and not rig.router.panics(rig.folder, rig.kind), "")
