@@ -40,6 +40,7 @@ keys! {
     StreamOptions "stream_options" false,
     N "n" false,
     BestOf "best_of" false,
+    UseBeamSearch "use_beam_search" false,
     MaxTokens "max_tokens" false,
     MaxCompletionTokens "max_completion_tokens" false,
     MaxOutputTokens "max_output_tokens" false,

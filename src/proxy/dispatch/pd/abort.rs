@@ -24,12 +24,14 @@ const LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub struct Abort {
     worker: Arc<Worker>,
-    rid: Arc<[u8]>,
+    /// One for each prompt of the request: the engine looks an abort's id up exactly (unless it has several tokenizer
+    /// workers), so an attempt's common prefix would end nothing.
+    rids: Arc<[String]>,
 }
 
 impl Abort {
-    pub(super) fn new(worker: &Arc<Worker>, rid: &[u8]) -> Self {
-        Self { worker: Arc::clone(worker), rid: rid.into() }
+    pub(super) fn new(worker: &Arc<Worker>, rids: Vec<String>) -> Self {
+        Self { worker: Arc::clone(worker), rids: rids.into() }
     }
 
     /// Sends it now and, for a leg that may just have begun, once more; does not wait.
@@ -44,13 +46,19 @@ impl Abort {
 
     /// One abort. What the engine says to it, or whether it can be reached at all, changes nothing.
     pub(super) async fn send(&self, endpoint: &Arc<Endpoint>) {
-        let _ = timeout(LIMIT, self.exchange(endpoint)).await;
+        let all = async {
+            for rid in &*self.rids {
+                self.exchange(endpoint, rid).await?;
+            }
+            Some(())
+        };
+        let _ = timeout(LIMIT, all).await;
     }
 
-    async fn exchange(&self, endpoint: &Arc<Endpoint>) -> Option<()> {
+    async fn exchange(&self, endpoint: &Arc<Endpoint>, rid: &str) -> Option<()> {
         let timeouts = &self.worker.shared.timeouts;
         let (mut conn, idle) = connect(&self.worker, endpoint, timeouts.connect, None, false).await.ok()?;
-        let body = [b"{\"rid\":\"", &*self.rid, b"\"}"].concat();
+        let body = format!("{{\"rid\":\"{rid}\"}}");
         let head = format!(
             "POST /abort_request HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             endpoint.authority,

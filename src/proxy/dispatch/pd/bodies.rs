@@ -56,40 +56,31 @@ pub(super) fn prompts(body: &[u8], peek: &Peek) -> usize {
         .unwrap_or(0)
 }
 
-/// SGLang shares one room among the samples of a request: they hang or mix.
+/// SGLang shares one room among the samples or beams of a request: they hang or mix. Its own route keeps their numbers in
+/// `sampling_params`, an object or one for each prompt.
 pub(super) fn sglang_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
     const SAMPLES: &str = "more than one sample per prompt shares one bootstrap room in SGLang; send n = 1";
-    match (peek.n, peek.best_of) {
-        (Count::Absent | Count::Is(0 | 1), Count::Absent | Count::Is(0 | 1)) => {}
-        (Count::Absent | Count::Is(0 | 1), _) => return Some(because("best_of", SAMPLES)),
-        _ => return Some(because("n", SAMPLES)),
+    const BEAMS: &str = "beam search shares one bootstrap room in SGLang";
+    let one = |count| matches!(count, Count::Absent | Count::Is(0 | 1));
+    if !one(peek.n) {
+        return Some(because("n", SAMPLES));
     }
-    if samples(body, peek) {
+    if !one(peek.best_of) {
+        return Some(because("best_of", SAMPLES));
+    }
+    let member = peek.member(Key::SamplingParams)?;
+    let params: Value = serde_json::from_slice(member.value.of(body)).ok()?;
+    let list = params.as_array().map_or(std::slice::from_ref(&params), Vec::as_slice);
+    let several = |key: &str| list.iter().any(|params| !is_one(&params[key]));
+    if several("n") {
         return Some(because("sampling_params.n", SAMPLES));
     }
-    beam(body).then(|| because("use_beam_search", "beam search has no prefill/decode form"))
+    several("beam_width").then_some(because("sampling_params.beam_width", BEAMS))
 }
 
-/// `/generate` has its sample count inside `sampling_params`, one or a list. What is not plainly one sample is more.
-fn samples(body: &[u8], peek: &Peek) -> bool {
-    let Some(member) = peek.member(Key::SamplingParams) else { return false };
-    let Ok(params) = serde_json::from_slice::<Value>(member.value.of(body)) else { return false };
-    let many = |params: &Value| {
-        let n = &params["n"];
-        !(n.is_null() || n.as_u64().is_some_and(|n| n <= 1))
-    };
-    params.as_array().map_or_else(|| many(&params), |list| list.iter().any(many))
-}
-
-/// The key is rare: only a body that has its text is looked at again.
-fn beam(body: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Beam {
-        use_beam_search: Option<Value>,
-    }
-    memchr::memmem::find(body, b"use_beam_search").is_some()
-        && serde_json::from_slice::<Beam>(body)
-            .is_ok_and(|beam| beam.use_beam_search.is_some_and(|on| on != Value::Bool(false)))
+/// Absent, or at most one; anything odd might be read as more.
+fn is_one(value: &Value) -> bool {
+    value.is_null() || value.as_u64().is_some_and(|count| count <= 1)
 }
 
 /// The body for both SGLang legs. The fields stand last: its parser takes the last of two equal keys.
@@ -103,33 +94,28 @@ pub(super) fn sglang(body: &Bytes, peek: &Peek, rid: &[u8], at: Bootstrap<'_>, r
 }
 
 fn fields(rid: &[u8], at: Bootstrap<'_>, rooms: &[u64], prompts: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(160);
     let host = format!("\"{}\"", at.host);
     let port = at.port.to_string();
-    if prompts == 0 {
-        out.extend_from_slice(b"\"rid\":\"");
-        out.extend_from_slice(rid);
-        out.extend_from_slice(b"\",");
-        let room = rooms.first().copied().unwrap_or_default();
-        out.extend_from_slice(
-            format!("\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}")
-                .as_bytes(),
-        );
-        return out;
-    }
-    let list = |item: &dyn Fn(usize) -> String| (0..prompts).map(item).collect::<Vec<_>>().join(",");
+    let rids: Vec<_> = rids(rid, prompts).into_iter().map(|rid| format!("\"{rid}\"")).collect();
+    let room = |i: usize| rooms.get(i).copied().unwrap_or_default().to_string();
+    let (rid, host, port, room) = if prompts == 0 {
+        (rids.concat(), host, port, room(0))
+    } else {
+        let list = |items: Vec<String>| format!("[{}]", items.join(","));
+        let rooms = (0..prompts).map(room).collect();
+        (list(rids), list(vec![host; prompts]), list(vec![port; prompts]), list(rooms))
+    };
+    format!("\"rid\":{rid},\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}")
+        .into_bytes()
+}
+
+/// The engine's own ids of a request: one, or one for each prompt of a list.
+pub(super) fn rids(rid: &[u8], prompts: usize) -> Vec<String> {
     let rid = String::from_utf8_lossy(rid);
-    let rids = list(&|i| format!("\"{rid}-{i}\""));
-    let hosts = list(&|_| host.clone());
-    let ports = list(&|_| port.clone());
-    let rooms = list(&|i| rooms.get(i).copied().unwrap_or_default().to_string());
-    out.extend_from_slice(
-        format!(
-            "\"rid\":[{rids}],\"bootstrap_host\":[{hosts}],\"bootstrap_port\":[{ports}],\"bootstrap_room\":[{rooms}]"
-        )
-        .as_bytes(),
-    );
-    out
+    match prompts {
+        0 => vec![rid.into_owned()],
+        prompts => (0..prompts).map(|i| format!("{rid}-{i}")).collect(),
+    }
 }
 
 /// A new bootstrap room: unique among the live ones of a prefill by chance (2^63), above the engines' own small ones.
@@ -137,7 +123,7 @@ pub(super) fn room() -> u64 {
     fastrand::u64(1000..1 << 63)
 }
 
-/// vLLM's prefill answers with parameters for the first prompt only.
+/// vLLM's prefill answers with parameters for the first prompt only, and for a beam search with none.
 pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
     if prompts(body, peek) > 1 {
         return Some(because(
@@ -145,11 +131,9 @@ pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
             "vLLM's prefill hands over one prompt only; send one request per prompt",
         ));
     }
-    match peek.best_of {
-        Count::Absent | Count::Is(0 | 1) => {}
-        _ => return Some(because("best_of", "best_of has no prefill/decode form")),
-    }
-    beam(body).then(|| because("use_beam_search", "beam search has no prefill/decode form"))
+    let beams = peek.member(Key::UseBeamSearch)?;
+    let off = matches!(beams.value.of(body), b"false" | b"null");
+    (!off).then_some(because("use_beam_search", "vLLM's prefill hands over nothing for a beam search"))
 }
 
 /// The prefill body for vLLM: one token, no stream, one sample, and the wish for KV parameters.
@@ -256,13 +240,29 @@ mod tests {
             (r#"{"n":1,"best_of":1}"#, None),
             (r#"{"n":null}"#, None),
             (r#"{"sampling_params":{"n":2}}"#, Some("sampling_params.n")),
-            (r#"{"sampling_params":[{"n":1},{"n":"3"}]}"#, Some("sampling_params.n")),
-            (r#"{"sampling_params":{"n":1}}"#, None),
-            (r#"{"use_beam_search":true}"#, Some("use_beam_search")),
-            (r#"{"use_beam_search":false,"x":"use_beam_search"}"#, None),
+            (r#"{"sampling_params":[{},{"n":2.0}]}"#, Some("sampling_params.n")),
+            (r#"{"sampling_params":{"n":1,"beam_width":4}}"#, Some("sampling_params.beam_width")),
+            (r#"{"sampling_params":{"n":1,"beam_width":null}}"#, None),
         ] {
             let body = Bytes::from_static(text.as_bytes());
-            assert_eq!(sglang_refuses(&body, &peek(&body).unwrap()).map(|u| u.param), param, "{text}");
+            let refused = sglang_refuses(&body, &peek(&body).unwrap());
+            assert_eq!(refused.map(|u| u.param), param, "{text}");
+        }
+    }
+
+    #[test]
+    fn vllm_refuses_what_its_prefill_hands_nothing_over_for() {
+        for (text, param) in [
+            (r#"{"prompt":["a","b"]}"#, Some("prompt")),
+            (r#"{"use_beam_search":true}"#, Some("use_beam_search")),
+            (r#"{"use_beam_search":1}"#, Some("use_beam_search")),
+            (r#"{"use_beam_search":false}"#, None),
+            // Read by none of its versions that have a connector.
+            (r#"{"best_of":2,"n":2}"#, None),
+        ] {
+            let body = Bytes::from_static(text.as_bytes());
+            let refused = vllm_refuses(&body, &peek(&body).unwrap());
+            assert_eq!(refused.map(|u| u.param), param, "{text}");
         }
     }
 

@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::super::answer::Answer;
-use super::super::run::EngineId;
 use super::abort::{AGAIN, Abort};
 use super::legs::{LegFuture, Prefilled, Start, decode_leg, prefill_leg};
 use super::start::{Begun, Kept};
@@ -64,7 +63,7 @@ impl Pair {
     pub(super) fn start(
         worker: &Arc<Worker>,
         service: &Service,
-        id: &EngineId,
+        rids: Vec<String>,
         deadline: Option<Instant>,
         mut prefill: Start,
         mut decode: Start,
@@ -89,7 +88,7 @@ impl Pair {
             grace: service.config.upstream.cancel_decode_grace.unwrap_or(auto),
             answered: false,
             decode_over,
-            abort: Abort::new(worker, id.as_bytes()),
+            abort: Abort::new(worker, rids),
             handoff,
         }
     }

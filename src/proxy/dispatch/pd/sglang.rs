@@ -58,7 +58,7 @@ pub(super) async fn attempt(
     let mut pair = Pair::start(
         worker,
         service,
-        &id,
+        bodies::rids(id.as_bytes(), bodies::prompts(job.body, job.peek)),
         job.deadline,
         (prefill, to_prefill, prefill_out),
         (decode, to_decode, decode_out),

@@ -30,6 +30,7 @@ const OPENING: &[&str] = &[
     "response.content_part.added",
     "message_start",
     "content_block_start",
+    "ping",
 ];
 
 #[derive(Deserialize)]
