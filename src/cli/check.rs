@@ -67,7 +67,7 @@ impl Check {
         if !self.print {
             return said;
         }
-        let comments: String = said.lines().map(|line| format!("# {line}\n")).collect();
+        let comments = said.lines().map(|line| ["# ", line, "\n"].concat()).collect::<String>();
         comments + &config::print(config)
     }
 

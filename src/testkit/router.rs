@@ -206,8 +206,8 @@ impl TestRouter {
 
     /// The same with prefills, whose work is no execution and may be repeated (I5).
     pub async fn assert_pair_invariants(&self, prefills: &[&EngineHandle], others: &[&EngineHandle]) {
-        let engines = [prefills, others].concat();
         const SETTLE: Duration = Duration::from_secs(5);
+        let engines = [prefills, others].concat();
         eventually(SETTLE, "nothing is in flight, held or running", || self.at_rest()).await;
         let idle: usize = self.endpoints.iter().map(|e| e.pool.len()).sum();
         eventually(SETTLE, "upstream connections are those in the pools", || {

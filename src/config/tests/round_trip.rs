@@ -40,7 +40,9 @@ prop_compose! {
         } else {
             let mut prefill = endpoints.split_off(split);
             if engine == EngineKind::Sglang {
-                prefill.iter_mut().for_each(|at| at.bootstrap_port = Some(at.port));
+                for at in prefill.iter_mut() {
+    at.bootstrap_port = Some(at.port);
+}
             }
             let decode = endpoints.split_off(endpoints.len() - 1);
             let mut pairs = Service::pairs(&format!("s{i}"), engine, prefill, decode);
