@@ -22,6 +22,13 @@ pub struct Leg {
     started: Instant,
     first_byte: Option<Duration>,
     outcome: LegOutcome,
+    /// Boxed: a plain engine's leg has none.
+    pair: Option<Box<Paired>>,
+}
+
+/// What only a leg of a prefill/decode pair has.
+#[derive(Debug, Default)]
+struct Paired {
     /// How the engine is told that its work is not wanted any more, where closing the connection says so too late.
     abort: Option<Abort>,
     /// Set once we told the engine to end this leg: what it answers then is not its own doing.
@@ -40,10 +47,7 @@ impl Leg {
             started: clock::recent(),
             first_byte: None,
             outcome: LegOutcome::Cancelled,
-            abort: None,
-            cancelled: None,
-            time: None,
-            told: None,
+            pair: None,
         }
     }
 
@@ -58,26 +62,31 @@ impl Leg {
 
     /// From here on the engine is sent an abort when the leg ends before its time.
     pub fn abort_with(&mut self, abort: Abort) {
-        self.abort = Some(abort);
+        self.paired().abort = Some(abort);
     }
 
     /// From the moment `flag` is set the leg counts as cancelled, however it ends after that.
     pub fn cancelled_by(&mut self, flag: Arc<AtomicBool>) {
-        self.cancelled = Some(flag);
+        self.paired().cancelled = Some(flag);
     }
 
     /// Leaves its time, microseconds and at least 1, in `cell` when it ends.
     pub fn timed_in(&mut self, cell: Arc<AtomicU64>) {
-        self.time = Some(cell);
+        self.paired().time = Some(cell);
     }
 
     /// `end` is dropped with the leg.
     pub fn tell_end(&mut self, end: oneshot::Sender<()>) {
-        self.told = Some(end);
+        self.paired().told = Some(end);
+    }
+
+    fn paired(&mut self) -> &mut Paired {
+        self.pair.get_or_insert_default()
     }
 
     fn is_cancelled(&self) -> bool {
-        self.cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire))
+        let flag = self.pair.as_ref().and_then(|pair| pair.cancelled.as_ref());
+        flag.is_some_and(|flag| flag.load(Ordering::Acquire))
     }
 
     /// The answer's head arrived.
@@ -115,12 +124,12 @@ impl Leg {
 impl Drop for Leg {
     fn drop(&mut self) {
         if matches!(self.outcome, LegOutcome::Cancelled | LegOutcome::Timeout)
-            && let Some(abort) = &self.abort
+            && let Some(abort) = self.pair.as_ref().and_then(|pair| pair.abort.as_ref())
         {
             abort.fire(self.endpoint());
         }
         let duration = clock::recent().saturating_duration_since(self.started);
-        if let Some(cell) = &self.time {
+        if let Some(cell) = self.pair.as_ref().and_then(|pair| pair.time.as_ref()) {
             cell.store((duration.as_micros() as u64).max(1), Ordering::Release);
         }
         self.metrics.leg(self.outcome);

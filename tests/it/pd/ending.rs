@@ -71,6 +71,17 @@ async fn a_lost_prefill_is_not_over_and_the_retry_does_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_prefill_lost_while_the_pair_is_let_go_on_does_not_end_it_either() {
+    let rig = graced(secs(5), vec![chat(after(secs(2), Step::Reset))], vec![chat(Step::Stall)]);
+    let at = rig.leave_after(H1, true, secs(1)).await;
+    let left = between(at, rig.wait_left(&rig.d[0]).await);
+    assert!((5000..5500).contains(&left), "{left}");
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!((rig.legs("prefill", "error"), rig.legs("decode", "cancelled")), (1.0, 1.0));
+    rig.done().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_prefills_complete_error_is_over_at_once() {
     let rig = graced(secs(5), vec![chat(after(ms(500), error(400, "x")))], vec![chat(Step::Stall)]);
     let started = now();

@@ -1,5 +1,7 @@
 //! The prefill/decode tables, row by row, for both engine kinds, with scripted engines in memory on a paused clock.
 
+#![expect(clippy::float_cmp, reason = "whole numbers, written and read as such")]
+
 mod bodies;
 mod ending;
 mod ends;

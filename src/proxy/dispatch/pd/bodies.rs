@@ -68,6 +68,9 @@ pub(super) fn sglang_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
     if !one(peek.best_of) {
         return Some(because("best_of", SAMPLES));
     }
+    if beams(body, peek) {
+        return Some(because("use_beam_search", BEAMS));
+    }
     let member = peek.member(Key::SamplingParams)?;
     let params: Value = serde_json::from_slice(member.value.of(body)).ok()?;
     let list = params.as_array().map_or(std::slice::from_ref(&params), Vec::as_slice);
@@ -76,6 +79,11 @@ pub(super) fn sglang_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
         return Some(because("sampling_params.n", SAMPLES));
     }
     several("beam_width").then_some(because("sampling_params.beam_width", BEAMS))
+}
+
+/// Beam search is asked for, in whatever odd way.
+fn beams(body: &[u8], peek: &Peek) -> bool {
+    peek.member(Key::UseBeamSearch).is_some_and(|beams| !matches!(beams.value.of(body), b"false" | b"null"))
 }
 
 /// Absent, or at most one; anything odd might be read as more.
@@ -131,9 +139,8 @@ pub(super) fn vllm_refuses(body: &[u8], peek: &Peek) -> Option<Unsupported> {
             "vLLM's prefill hands over one prompt only; send one request per prompt",
         ));
     }
-    let beams = peek.member(Key::UseBeamSearch)?;
-    let off = matches!(beams.value.of(body), b"false" | b"null");
-    (!off).then_some(because("use_beam_search", "vLLM's prefill hands over nothing for a beam search"))
+    beams(body, peek)
+        .then_some(because("use_beam_search", "vLLM's prefill hands over nothing for a beam search"))
 }
 
 /// The prefill body for vLLM: one token, no stream, one sample, and the wish for KV parameters.

@@ -54,6 +54,7 @@ struct Side<T> {
     cancelled: Arc<AtomicBool>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "as in `Begun`")]
 pub(super) enum Event {
     Prefill(Prefilled),
     Decode(Begun),

@@ -79,13 +79,12 @@ async fn attempt(
     spent: &mut Spent,
 ) -> Verdict {
     let fresh = spent.raced;
-    match service.config.engine {
-        EngineKind::Sglang => sglang::attempt(worker, ticket, job, service, prefill, decode, fresh).await,
-        _ => {
-            let mut attempt = vllm::Attempt { worker, job, service, fresh, excluded: &mut spent.excluded };
-            attempt.run(ticket, prefill, decode).await
-        }
+    if service.config.engine == EngineKind::Sglang {
+        return sglang::attempt(worker, ticket, job, service, prefill, decode, fresh).await;
     }
+    vllm::Attempt { worker, job, service, fresh, excluded: &mut spent.excluded }
+        .run(ticket, prefill, decode)
+        .await
 }
 
 /// Prefill's hold, then decode's; a refusal of the second gives the first back.

@@ -16,6 +16,7 @@ use crate::upstream::{self, BodyFraming, Conn, Decoder, Head, LegError, Written}
 
 /// How a decode began.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per attempt, moved once or twice")]
 pub(super) enum Begun {
     /// A token event, or a complete head of an answer that is no stream: nothing of it may be repeated from here.
     Good(Answer),
@@ -70,11 +71,11 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
         };
     }
     let mut decoder = Decoder::new(head.framing);
-    let mut held = BytesMut::new();
+    let mut withheld = BytesMut::new();
     if is_event_stream(&head.headers) && !is_encoded(&head.headers) {
         loop {
             match next(&mut conn, &mut decoder, waits.idle, waits.deadline).await {
-                Ok(Some(data)) => held.extend_from_slice(&data),
+                Ok(Some(data)) => withheld.extend_from_slice(&data),
                 Ok(None) => break,
                 Err(fault) => {
                     let error = LegError { fault, written: Written::All, answered: true, reused: None };
@@ -82,7 +83,7 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
                     return Begun::Failed(error, kept);
                 }
             }
-            match sign(&held) {
+            match sign(&withheld) {
                 Sign::Wait => {}
                 Sign::Token => break,
                 Sign::Error(error) => {
@@ -93,7 +94,7 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
             }
         }
     }
-    Begun::Good(Answer::Stream { conn, head, prefix: held.freeze(), decoder, reusable, leg })
+    Begun::Good(Answer::Stream { conn, head, prefix: withheld.freeze(), decoder, reusable, leg })
 }
 
 /// What is compressed cannot be read for tokens.
