@@ -41,7 +41,7 @@ fn params() -> Vec<Step> {
 async fn vllm_the_prefill_comes_first_and_its_parameters_go_to_the_decode() {
     let rig = rig(NIXL, Script::always(params()), Script::always(ChatStream::new(3).usage()));
     let mut client = rig.router.memory_client().await;
-    let answer = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    let answer = client.request(&post_chat(chat_body("m", true))).await.unwrap();
     assert!(answer.is_complete());
     assert_eq!(answer.events().last().unwrap().data, "[DONE]");
     let (p, d) = (rig.p.log.requests(), rig.d.log.requests());
@@ -59,7 +59,7 @@ async fn vllm_the_prefill_comes_first_and_its_parameters_go_to_the_decode() {
 async fn vllm_a_prefill_without_parameters_is_a_loud_502() {
     let rig = rig(NIXL, Script::always(chat_json("x")), Script::openai("m"));
     let mut client = rig.router.memory_client().await;
-    let answer = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    let answer = client.request(&post_chat(chat_body("m", true))).await.unwrap();
     assert_eq!((answer.status(), answer.json()["error"]["code"].as_str()), (502, Some("prefill_no_kv")));
     assert_eq!(rig.d.log.request_count(), 0);
     client.close();
@@ -74,7 +74,7 @@ async fn vllm_a_failed_pull_before_the_first_token_becomes_a_status() {
         .header("content-type", "text/event-stream");
     let rig = rig(NIXL, Script::always(params()), Script::always(decode));
     let mut client = rig.router.memory_client().await;
-    let answer = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    let answer = client.request(&post_chat(chat_body("m", true))).await.unwrap();
     assert_eq!(answer.status(), 500);
     assert_eq!(answer.json()["error"]["message"], "Internal server error");
     client.close();
@@ -96,7 +96,7 @@ async fn sglang_both_legs_share_a_room_and_the_client_gets_the_decode() {
     let rig =
         rig(EngineKind::Sglang, prefill, Script::always(ChatStream::new(3).gap(Duration::from_millis(30))));
     let mut client = rig.router.memory_client().await;
-    let answer = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    let answer = client.request(&post_chat(chat_body("m", true))).await.unwrap();
     assert!(answer.is_complete());
     let (p, d) = (rig.p.log.requests(), rig.d.log.requests());
     assert_eq!((p.len(), d.len()), (1, 1));
@@ -117,7 +117,7 @@ async fn b41_sglang_a_prefills_400_reaches_the_client_and_ends_the_decode() {
     let rig = rig(EngineKind::Sglang, prefill, decode);
     let mut client = rig.router.memory_client().await;
     let started = tandem::types::clock::now();
-    let answer = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    let answer = client.request(&post_chat(chat_body("m", true))).await.unwrap();
     assert_eq!(answer.status(), 400);
     assert!(tandem::types::clock::now() - started < Duration::from_millis(500));
     client.close();
