@@ -40,7 +40,7 @@ prop_compose! {
         } else {
             let mut prefill = endpoints.split_off(split);
             if engine == EngineKind::Sglang {
-                for at in prefill.iter_mut() {
+                for at in &mut prefill {
     at.bootstrap_port = Some(at.port);
 }
             }
