@@ -7,7 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from client import send
+from client import Answer, send
 from prompts import varied
 from texts import CONCURRENCY, wrong
 
@@ -80,6 +80,7 @@ class Load:
 
     def __init__(self, rig):
         self.rig, self.over, self.seen = rig, threading.Event(), []
+        self.now = {}
         self.threads = [threading.Thread(target=self.loop, args=(i,)) for i in range(CONCURRENCY)]
         for thread in self.threads:
             thread.start()
@@ -88,10 +89,21 @@ class Load:
         draw = random.Random(number)
         while not self.over.is_set():
             item = draw.choice(POOL)
-            answer = send(self.rig.router.url, item.path, item.streamed(draw.random() < 0.7).body)
+            answer = self.now[number] = Answer()
+            send(self.rig.router.url, item.path, item.streamed(draw.random() < 0.7).body, answer=answer)
             self.seen.append((item, answer))
             if not answer.ended_well():
                 time.sleep(1)
+
+    def wait_for_tokens(self):
+        """Until some answers are complete and several streams are in their middle."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            moment = time.monotonic() - 0.3
+            middle = sum(0 < answer.first < moment and not answer.seconds for answer in list(self.now.values()))
+            if middle >= 4 and len(self.seen) >= CONCURRENCY:
+                return
+            time.sleep(0.02)
 
     def since(self, moment):
         return [answer for _, answer in self.seen if answer.began > moment]
@@ -106,8 +118,7 @@ class Load:
 def under_load(rig, engine, number):
     name = f"{signal.Signals(number).name} of the {engine.role} under load"
     load = Load(rig)
-    while len(load.seen) < 2 * CONCURRENCY:
-        time.sleep(0.1)
+    load.wait_for_tokens()
     at = time.monotonic()
     engine.signal(number)
     gone = engine.wait_gone(30)
