@@ -45,10 +45,12 @@ class Answer:
         return f"200 {self.finish}"
 
 
-def send(base, path, body, headers=None, leave_after=None):
-    """One request. `leave_after`: seconds after which the client closes its socket, or a number of events as "3 events"."""
+def send(base, path, body, headers=None, leave_after=None, answer=None):
+    """One request. `leave_after`: seconds after which the client closes its socket, or a number of events as "3 events".
+    `answer`: filled while it comes."""
     where = urlsplit(base)
-    answer = Answer(began=time.monotonic())
+    answer = Answer() if answer is None else answer
+    answer.began = time.monotonic()
     connection = http.client.HTTPConnection(where.hostname, where.port, timeout=LIMIT)
     try:
         connection.request(

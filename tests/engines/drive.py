@@ -13,11 +13,17 @@ import faults
 import keys
 import texts
 from client import send
-from engines import Engine, get
+from engines import Engine
 from report import Report
 from router import Router
 
-PARTS = {"texts": texts, "keys": keys, "faults": faults}
+PARTS = {
+    "texts": texts,
+    "keys": keys,
+    "aborts": faults.Aborts,
+    "decode": faults.Lost("decode"),
+    "prefill": faults.Lost("prefill"),
+}
 # After its clients are gone an engine may take this long to notice (SGLang looks for closed sockets every 4 s).
 IDLE_LIMIT = 15
 
@@ -99,15 +105,11 @@ class Rig:
         if self.kind == "vllm":
             names = ("vllm:num_requests_running", "vllm:num_requests_waiting")
             return sum(engine.counter(name) for engine in (self.prefill, self.decode) for name in names)
-        total = 0
-        for engine in (self.prefill, self.decode):
-            text = get(engine.url + "/metrics")[1]
-            del text
-            for name in ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:num_prefill_bootstrap_queue_reqs",
-                         "sglang:num_prefill_inflight_queue_reqs", "sglang:num_decode_prealloc_queue_reqs",
-                         "sglang:num_decode_transfer_queue_reqs"):
-                total += engine.counter(name)
-        return total
+        queues = (
+            "num_running_reqs num_queue_reqs num_prefill_bootstrap_queue_reqs num_prefill_inflight_queue_reqs "
+            "num_decode_prealloc_queue_reqs num_decode_transfer_queue_reqs"
+        ).split()
+        return sum(engine.counter(f"sglang:{name}") for engine in (self.prefill, self.decode) for name in queues)
 
     def check_idle(self, name):
         began = time.monotonic()

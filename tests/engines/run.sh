@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Drives real engines through the router: TANDEM_REAL_ENGINES=vllm,sglang tests/engines/run.sh DIR [PART...]
+# Parts: texts keys aborts decode prefill (the engine that is stopped and killed); all without any.
 # DIR keeps the installations, logs and results. Needs root (a network namespace), Python 3.11, about 10 GB of memory and
 # 17 GB of disk. Without the variable nothing is done. TANDEM: the program to test, else it is built.
 set -euo pipefail

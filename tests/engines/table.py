@@ -15,12 +15,13 @@ for kind in ("vllm", "sglang"):
 def cell(row):
     if row is None:
         return ""
+    alone = row["alone"].split(":")[0]
     if row["equal"] and row["stream_equal"]:
-        return f"same ({row['alone']})".replace("|", "\\|").replace("\n", " ")
-    how = "" if row["equal"] else f"alone {row['alone']}; pair {row['pair']}"
-    if not row["stream_equal"]:
-        how += "; the stream differs"
-    return how.strip("; ").replace("|", "\\|").replace("\n", " ")
+        return f"same ({alone})"
+    if row["equal"]:
+        return f"as a whole the same ({alone}), the stream differs"
+    pair = " ".join(row["pair"].split()).replace("|", "\\|")
+    return f"alone {alone}; pair {pair[:60]}"
 
 
 print("| request | vLLM | SGLang |\n|---|---|---|")

@@ -1,10 +1,9 @@
 """Right texts and real transfers, without faults."""
 
-import collections
 from concurrent.futures import ThreadPoolExecutor
 
 from client import send
-from prompts import CHAT, Case, case, varied
+from prompts import Case, varied
 
 CONCURRENCY = 16
 EACH = varied(100, 12, 24)

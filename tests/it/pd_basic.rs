@@ -6,7 +6,7 @@ use serde_json::json;
 use tandem::config::{EngineKind, RouterConfig, StaticEndpoint, VllmConnector};
 use tandem::testkit::engine::openai::{ChatStream, chat_json, error};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, Response, Script, Step};
-use tandem::testkit::fixtures::{chat_body, post_chat};
+use tandem::testkit::fixtures::{chat_body, post, post_chat};
 use tandem::testkit::memory::MemoryNet;
 use tandem::testkit::router::{TestRouter, config};
 
@@ -126,5 +126,43 @@ async fn b41_sglang_a_prefills_400_reaches_the_client_and_ends_the_decode() {
     assert!(!aborts.is_empty());
     let rid = rig.d.log.requests_to("/v1/chat/completions")[0].json()["rid"].clone();
     assert_eq!(aborts[0].json()["rid"], rid);
+    rig.router.assert_pair_invariants(&[&rig.p], &[&rig.d]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sglang_each_prompt_of_a_list_is_aborted_by_its_own_id() {
+    let path = "/v1/completions";
+    let prefill = Script::openai("m").on(path, error(400, "too long"));
+    let decode = Script::openai("m").on(path, vec![Step::Stall]);
+    let rig = rig(EngineKind::Sglang, prefill, decode);
+    let mut client = rig.router.memory_client().await;
+    let body = json!({"model": "m", "stream": true, "prompt": ["a", "b"]}).to_string();
+    assert_eq!(client.request(&post(path, &[], body)).await.unwrap().status(), 400);
+    client.close();
+    rig.d.log.wait_all_closed(Duration::from_secs(20)).await;
+    let rids = rig.d.log.requests_to(path)[0].json()["rid"].as_array().unwrap().clone();
+    let aborted: Vec<_> =
+        rig.d.log.requests_to("/abort_request").iter().map(|abort| abort.json()["rid"].clone()).collect();
+    assert_eq!(rids.len(), 2);
+    assert!(rids.iter().all(|rid| aborted.contains(rid)), "{rids:?} {aborted:?}");
+    rig.router.assert_pair_invariants(&[&rig.p], &[&rig.d]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sglang_an_error_event_of_the_prefill_is_its_error() {
+    let path = "/v1/chat/completions";
+    let failed =
+        "data: {\"error\":{\"message\":\"Prefill bootstrap failed\",\"code\":500}}\n\ndata: [DONE]\n\n";
+    let stream = Response::new(200, tandem::testkit::engine::Body::Chunked(vec![failed.into()]))
+        .header("content-type", "text/event-stream");
+    let prefill = Script::openai("m").on(path, stream);
+    let decode = Script::openai("m").on(path, vec![Step::Stall]);
+    let rig = rig(EngineKind::Sglang, prefill, decode);
+    let mut client = rig.router.memory_client().await;
+    let answer = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    assert_eq!(answer.status(), 500);
+    assert_eq!(answer.json()["error"]["message"], "Prefill bootstrap failed");
+    client.close();
+    rig.d.log.wait_all_closed(Duration::from_secs(20)).await;
     rig.router.assert_pair_invariants(&[&rig.p], &[&rig.d]).await;
 }
