@@ -78,7 +78,8 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     let (writer, view, changes) = Writer::new(&config.services, threads, &metrics.endpoints);
     let phases = Arc::new(Phases::default());
     let config_text: Arc<str> = config::print(&config).into();
-    let budget = config.limits.buffered_bytes.unwrap_or_else(|| limits::buffered_bytes().max(config.limits.body));
+    let budget =
+        config.limits.buffered_bytes.unwrap_or_else(|| limits::buffered_bytes().max(config.limits.body));
     let shared = Arc::new(Shared {
         timeouts: Arc::new(config.timeouts.clone()),
         in_flight: Bound::new(config.limits.in_flight as u64),
@@ -122,11 +123,12 @@ fn secret(service: &config::Service) -> anyhow::Result<Option<Arc<Watched<Header
             return Err(Mistake::Empty);
         }
         let valid = Secret::new(token).and_then(|_| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        valid.map(|mut value| {
-            value.set_sensitive(true);
-            value
-        })
-        .ok_or(Mistake::NotASecret { line: 1 })
+        valid
+            .map(|mut value| {
+                value.set_sensitive(true);
+                value
+            })
+            .ok_or(Mistake::NotASecret { line: 1 })
     }
     let Authorization::FromSecret(path) = &service.upstream.authorization else { return Ok(None) };
     let watched = Watched::load(path, parse)
@@ -138,6 +140,7 @@ fn secret(service: &config::Service) -> anyhow::Result<Option<Arc<Watched<Header
 fn readiness(shared: &Shared) -> Readiness {
     let phase = shared.phases.now();
     let running = phase == Phase::Running;
-    let (passed, awaiting) = if running { (vec!["listening", "endpoints"], vec![]) } else { (vec![], vec![]) };
+    let (passed, awaiting) =
+        if running { (vec!["listening", "endpoints"], vec![]) } else { (vec![], vec![]) };
     Readiness { ready: running, phase: phase.as_str(), awaiting, passed }
 }

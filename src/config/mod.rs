@@ -22,6 +22,7 @@ mod problem;
 mod reader;
 mod router;
 mod schema;
+pub mod secret_file;
 mod source;
 mod suggest;
 #[cfg(test)]
@@ -29,7 +30,6 @@ mod tests;
 mod units;
 mod validate;
 mod words;
-pub mod secret_file;
 
 pub use keys::{KEYS, Key, OTHER_VARIABLES, Reload};
 pub use load::load;

@@ -55,7 +55,12 @@ pub async fn run_sequence(
     }
     let forced = open();
     phases.advance(Phase::Forcing);
-    warn!(phase = "forcing", forced, second_signal = hurried, "ending the requests that are left with an error");
+    warn!(
+        phase = "forcing",
+        forced,
+        second_signal = hurried,
+        "ending the requests that are left with an error"
+    );
     if timeout(FORCE, &mut idle).await.is_err() {
         warn!("connections still open 2 s after being ended; leaving anyway");
     }

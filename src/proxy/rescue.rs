@@ -141,9 +141,10 @@ pub fn rescue(failure: &Failure) -> Rescue {
         F::Shed(Shed::InFlight) => {
             overloaded("server_overloaded", "too many requests in flight in this router; try again shortly")
         }
-        F::Shed(Shed::Buffered) => {
-            overloaded("buffer_exhausted", "too many request bytes are buffered in this router; try again shortly")
-        }
+        F::Shed(Shed::Buffered) => overloaded(
+            "buffer_exhausted",
+            "too many request bytes are buffered in this router; try again shortly",
+        ),
         F::ModelNotFound { model: Some(model) } => Rescue {
             param: Some("model"),
             ..make(

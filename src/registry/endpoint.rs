@@ -1,7 +1,7 @@
 //! One listener of one engine, with everything that must outlive snapshots.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::config::{StaticEndpoint, Upstream};
 use crate::ledger::{Gate, Holder};

@@ -51,7 +51,11 @@ impl Writer {
                 let list: Vec<_> = service
                     .endpoints
                     .iter()
-                    .map(|at| Endpoint::new(at, threads, &service.upstream, |url, role| families.for_endpoint(url, role)))
+                    .map(|at| {
+                        Endpoint::new(at, threads, &service.upstream, |url, role| {
+                            families.for_endpoint(url, role)
+                        })
+                    })
                     .collect();
                 endpoints.extend(list.iter().map(|e| (e.id, Arc::clone(e))));
                 Arc::new(Service {

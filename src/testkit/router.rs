@@ -153,8 +153,7 @@ impl TestRouter {
         // The sink writes on a real thread, whatever the test's clock does.
         for _ in 0..200 {
             let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-            let lines: Vec<Value> =
-                text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+            let lines: Vec<Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
             if lines.len() >= wanted {
                 return lines;
             }
@@ -227,7 +226,9 @@ impl TestRouter {
             zero("open streams of a thread", worker.load.streams.load(Ordering::SeqCst) as u64);
         }
         let scrape = self.scrape();
-        for name in ["tandem_requests_in_flight", "tandem_downstream_connections", "tandem_endpoint_in_flight"] {
+        for name in
+            ["tandem_requests_in_flight", "tandem_downstream_connections", "tandem_endpoint_in_flight"]
+        {
             let sum = scrape.sum(name, &[]);
             if sum != 0.0 {
                 wrong.push(format!("{name} = {sum}"));
@@ -254,7 +255,8 @@ impl TestRouter {
 fn executions(engines: &[&EngineHandle]) -> HashMap<String, usize> {
     let mut seen = HashMap::new();
     for request in engines.iter().flat_map(|e| e.log.requests()) {
-        let answered = request.response.first_byte_at.is_some() && request.response.status.is_some_and(|s| s < 400);
+        let answered =
+            request.response.first_byte_at.is_some() && request.response.status.is_some_and(|s| s < 400);
         let id = request.headers.get("x-request-id").and_then(|v| v.get(17..).map(str::to_owned));
         if let Some(id) = id
             && answered

@@ -192,7 +192,9 @@ fn framing_byte(chunk: Chunk, byte: u8) -> Result<State, &'static str> {
         (Chunk::TrailerLine(len, true), b) if is_text(b) => Chunk::TrailerLine(len + 1, true),
         (Chunk::TrailerLf(len), b'\n') => Chunk::TrailerStart(len),
         (Chunk::EndLf, b'\n') => return Ok(State::Done),
-        (Chunk::TrailerStart(_) | Chunk::TrailerLine(..), b'\n') => return Err("bare line feed in the trailers"),
+        (Chunk::TrailerStart(_) | Chunk::TrailerLine(..), b'\n') => {
+            return Err("bare line feed in the trailers");
+        }
         (Chunk::TrailerStart(_) | Chunk::TrailerLine(..), _) => return Err("malformed trailer"),
         (Chunk::DataCr | Chunk::DataLf, _) => return Err("chunk data longer than its size"),
         _ => return Err("bare carriage return in chunk framing"),

@@ -142,10 +142,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn collect<'a>(
-    raw: &Bytes,
-    fields: &[httparse::Header<'a>],
-) -> Result<(HeaderMap, Seen<'a>), &'static str> {
+fn collect<'a>(raw: &Bytes, fields: &[httparse::Header<'a>]) -> Result<(HeaderMap, Seen<'a>), &'static str> {
     let mut headers = HeaderMap::with_capacity(fields.len() + 2);
     let mut seen = Seen::default();
     for field in fields {

@@ -18,7 +18,9 @@ fn root() -> PathBuf {
 }
 
 fn text(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).map_err(|error| format!("{path}: {error}")).expect("a document")
+    std::fs::read_to_string(root().join(path))
+        .map_err(|error| format!("{path}: {error}"))
+        .expect("a document")
 }
 
 /// Cells of the table rows whose first cell begins with a code span; code marks and outer space are gone.
@@ -88,7 +90,8 @@ fn others() -> Vec<Failure> {
         leg(Fault::Connect, Written::Nothing),
         leg(Fault::ConnectTimeout, Written::Nothing),
     ];
-    let after = [Fault::Lost, Fault::Malformed("x"), Fault::FirstByteTimeout, Fault::IdleTimeout, Fault::WriteStall];
+    let after =
+        [Fault::Lost, Fault::Malformed("x"), Fault::FirstByteTimeout, Fault::IdleTimeout, Fault::WriteStall];
     all.extend(after.into_iter().map(|fault| leg(fault, Written::All)));
     all
 }
@@ -159,8 +162,11 @@ fn the_life_of_a_request_has_every_retry_reason_and_every_time_limit() {
         .map(|(_, reason)| reason)
         .collect();
     assert_eq!(reasons, REASONS.iter().copied().collect());
-    let documented: BTreeSet<String> =
-        rows(&document).into_iter().map(|row| row[0].clone()).filter(|key| key.starts_with("timeouts.")).collect();
+    let documented: BTreeSet<String> = rows(&document)
+        .into_iter()
+        .map(|row| row[0].clone())
+        .filter(|key| key.starts_with("timeouts."))
+        .collect();
     let keys = KEYS.iter().map(|key| key.path.to_owned()).filter(|key| key.starts_with("timeouts."));
     assert_eq!(documented, keys.collect());
 }
@@ -211,7 +217,11 @@ fn imports(plane: &str) -> BTreeSet<String> {
         }
         let source = std::fs::read_to_string(&file).expect("a source file");
         let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for after in code.lines().filter(|l| !l.trim_start().starts_with("//")).flat_map(|l| l.split("crate::").skip(1)) {
+        for after in code
+            .lines()
+            .filter(|l| !l.trim_start().starts_with("//"))
+            .flat_map(|l| l.split("crate::").skip(1))
+        {
             found.insert(after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
         }
     }
@@ -226,7 +236,8 @@ fn planes_import_what_the_architecture_says_and_nothing_else() {
     for row in rows(&document).into_iter().filter(|row| row[0].starts_with("src/")) {
         let plane = row[0].trim_start_matches("src/").to_owned();
         if plane != "testkit" {
-            let said: BTreeSet<String> = row[2].split(", ").filter(|w| *w != "-").map(str::to_owned).collect();
+            let said: BTreeSet<String> =
+                row[2].split(", ").filter(|w| *w != "-").map(str::to_owned).collect();
             assert_eq!(imports(&plane), said, "{plane}");
         }
         planes.insert(plane);
@@ -256,7 +267,8 @@ fn every_link_between_documents_leads_somewhere() {
             let (path, part) = target.split_once('#').map_or((target, None), |(p, a)| (p, Some(a)));
             let file = if path.is_empty() { document.clone() } else { folder.join(path) };
             let found = std::fs::read_to_string(&file).unwrap_or_default();
-            let headed = part.is_none_or(|part| found.lines().any(|l| l.starts_with('#') && anchor(l) == part));
+            let headed =
+                part.is_none_or(|part| found.lines().any(|l| l.starts_with('#') && anchor(l) == part));
             if !target.contains("://") && (!file.exists() || !headed) {
                 broken.push(format!("{}: {target}", document.display()));
             }
@@ -271,7 +283,8 @@ fn documents_named_in_the_code_exist() {
     for file in [files("src", ".rs"), files("tests", ".rs"), files("load-tests", ".rs")].concat() {
         let source = std::fs::read_to_string(&file).expect("a source file");
         for named in source.split("docs/").skip(1) {
-            let end = named.find(|c: char| !(c.is_alphanumeric() || "-_./".contains(c))).unwrap_or(named.len());
+            let end =
+                named.find(|c: char| !(c.is_alphanumeric() || "-_./".contains(c))).unwrap_or(named.len());
             let path = format!("docs/{}", named[..end].trim_end_matches('.'));
             if Path::new(&path).extension().is_some_and(|kind| kind == "md") && !root().join(&path).exists() {
                 missing.push(format!("{}: {path}", file.display()));

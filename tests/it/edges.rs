@@ -70,7 +70,11 @@ async fn an_h2_stream_whose_window_never_opens_stalls_like_any_other() {
     let net = MemoryNet::new();
     let answer = |request: &RecordedRequest| {
         let stream = request.json()["stream"] == true;
-        if stream { ChatStream::new(3).then(Step::Stall).into_steps() } else { chat_json("all of it").into_steps() }
+        if stream {
+            ChatStream::new(3).then(Step::Stall).into_steps()
+        } else {
+            chat_json("all of it").into_steps()
+        }
     };
     let engine = Engine::in_memory(&net, "e1", Script::new(answer));
     let router = TestRouter::in_memory(config(&["e1:80".to_owned()]), &net);
@@ -90,7 +94,10 @@ async fn an_h2_stream_whose_window_never_opens_stalls_like_any_other() {
     drop(client);
     router.assert_invariants(&[&engine]).await;
     let lines = router.access_lines();
-    assert_eq!((&lines[0]["outcome"], &lines[0]["error"]), (&"client_cancelled".into(), &"client_stalled".into()));
+    assert_eq!(
+        (&lines[0]["outcome"], &lines[0]["error"]),
+        (&"client_cancelled".into(), &"client_stalled".into())
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,12 @@ pub(super) async fn gather(
             Ok(Some(data)) => body.extend_from_slice(&data),
             Ok(None) => return Gathered::Whole(body.freeze()),
             Err(fault) => {
-                return Gathered::Failed(LegError { fault, written: Written::All, answered: true, reused: None });
+                return Gathered::Failed(LegError {
+                    fault,
+                    written: Written::All,
+                    answered: true,
+                    reused: None,
+                });
             }
         }
     }

@@ -9,8 +9,8 @@ use crate::config::Timeouts;
 use crate::proxy::context::Worker;
 use crate::proxy::relay::Leg;
 use crate::registry::Endpoint;
-use crate::upstream::{self, Conn, Fault, LegError, Limits, Outbound};
 use crate::types::clock::{self, Instant};
+use crate::upstream::{self, Conn, Fault, LegError, Limits, Outbound};
 
 /// How an attempt went.
 #[derive(Debug)]
@@ -54,9 +54,7 @@ async fn connect(
     deadline: Option<Instant>,
     fresh: bool,
 ) -> Result<(Conn, Option<Duration>), Fault> {
-    if !fresh
-        && let Some(reused) = endpoint.pool.take(worker.index)
-    {
+    if !fresh && let Some(reused) = endpoint.pool.take(worker.index) {
         endpoint.metrics.reused();
         return Ok((reused.conn, Some(reused.idle)));
     }

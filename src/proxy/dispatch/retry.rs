@@ -103,7 +103,11 @@ mod tests {
             (Fault::TotalTimeout, Nothing, false, None),
         ];
         for (fault, written, answered, expected) in table {
-            assert_eq!(after_error(&error(fault, written, answered)), expected, "{fault:?} {written:?} {answered}");
+            assert_eq!(
+                after_error(&error(fault, written, answered)),
+                expected,
+                "{fault:?} {written:?} {answered}"
+            );
         }
     }
 

@@ -47,7 +47,8 @@ struct Spent {
 pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> {
     let worker = Arc::clone(&ticket.worker);
     let shared = &worker.shared;
-    let mut spent = Spent { excluded: Excluded::default(), retries: 0, busy: false, raced: false, last: None };
+    let mut spent =
+        Spent { excluded: Excluded::default(), retries: 0, busy: false, raced: false, last: None };
     if let Some(service) = current(shared, job.service) {
         service.budget.request();
     }

@@ -7,8 +7,8 @@
 mod accept;
 mod conn;
 mod downstream;
-mod linger;
 mod leave;
+mod linger;
 mod sniff;
 mod stream;
 mod supervised;

@@ -129,7 +129,9 @@ impl Relay {
     /// Payload bytes still to come, where known.
     pub(super) fn remaining(&self) -> Option<u64> {
         match (&self.up, self.state) {
-            (Some(up), State::Streaming) if !self.observer.is_events() => up.decoder.remaining().map(|n| n + up.prefix.len() as u64),
+            (Some(up), State::Streaming) if !self.observer.is_events() => {
+                up.decoder.remaining().map(|n| n + up.prefix.len() as u64)
+            }
             (_, State::Done) => Some(0),
             _ => None,
         }

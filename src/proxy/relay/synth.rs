@@ -66,8 +66,7 @@ fn json_response(
 /// `GET /v1/models` where several services are configured: the names they list.
 pub fn models(snapshot: &Snapshot) -> Bytes {
     let names = snapshot.services.iter().flat_map(|s| &s.config.models);
-    let data: Vec<_> = names
-        .map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "tandem" }))
-        .collect();
+    let data: Vec<_> =
+        names.map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "tandem" })).collect();
     Bytes::from(json!({ "object": "list", "data": data }).to_string())
 }

@@ -52,7 +52,13 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    pub fn new(worker: Arc<Worker>, down: &Arc<Downstream>, protocol: Protocol, method: Method, id: RequestId) -> Box<Self> {
+    pub fn new(
+        worker: Arc<Worker>,
+        down: &Arc<Downstream>,
+        protocol: Protocol,
+        method: Method,
+        id: RequestId,
+    ) -> Box<Self> {
         worker.shared.metrics.router.in_flight.inc();
         worker.load.streams.fetch_add(1, Ordering::Relaxed);
         Box::new(Self {
@@ -116,7 +122,8 @@ impl Ticket {
             self.error = Some(if self.down().is_stalled() { "client_stalled" } else { "client_left" });
         }
         let duration = clock::recent().saturating_duration_since(self.started);
-        let metrics = self.service.as_ref().and_then(|s| shared.services.get(s.index)).unwrap_or(&shared.no_service);
+        let metrics =
+            self.service.as_ref().and_then(|s| shared.services.get(s.index)).unwrap_or(&shared.no_service);
         metrics.ended(Observed {
             route: Route::index(self.route),
             outcome,

@@ -2,7 +2,6 @@
 //!
 //! Each states its CI size where the full one is larger; `REPLAY_SCALE=full` runs that.
 
-
 mod ask;
 mod bodies;
 mod bytes;

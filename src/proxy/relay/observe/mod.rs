@@ -304,7 +304,8 @@ impl<'a> Event<'a> {
         let is_abort = |raw: Raw<'_>| raw.is_some_and(|raw| raw.get() == "\"abort\"");
         let choices: Vec<Finish<'_>> = read(self.choices).unwrap_or_default();
         let reason = read(self.meta_info).and_then(|meta: Finish<'_>| read::<Reason<'_>>(meta.finish_reason));
-        choices.iter().any(|choice| is_abort(choice.finish_reason)) || reason.is_some_and(|r| is_abort(r.r#type))
+        choices.iter().any(|choice| is_abort(choice.finish_reason))
+            || reason.is_some_and(|r| is_abort(r.r#type))
     }
 
     /// An event of the Responses API and of the Messages API nests it once.

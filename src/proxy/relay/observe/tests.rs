@@ -4,7 +4,8 @@ fn events() -> Observer {
     Observer::new(Some(b"text/event-stream; charset=utf-8"), false)
 }
 
-const USAGE_EVENT: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n";
+const USAGE_EVENT: &str =
+    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n";
 
 #[test]
 fn an_odd_field_hides_none_of_the_others() {
