@@ -86,8 +86,8 @@ struct Size {
     #[arg(long, default_value_t = 4096, value_name = "N")]
     pages: u32,
     /// Tokens in each [default: 16 (SGLang), 128 (vLLM)]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
-    page_size: Option<u32>,
+    #[arg(long = "page-size", value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    page: Option<u32>,
     /// Requests that compute at the same time
     #[arg(long, default_value_t = 256, value_name = "N")]
     max_running: usize,
@@ -175,7 +175,7 @@ impl Engine {
         config.waits.lease = time.lease.unwrap_or(config.waits.lease);
         config.waits.disconnect = time.disconnect.unwrap_or(config.waits.disconnect);
         config.pages = self.size.pages.max(1);
-        config.page_size = self.size.page_size.unwrap_or(config.page_size);
+        config.page_size = self.size.page.unwrap_or(config.page_size);
         config.max_running = self.size.max_running.max(1);
         config.default_tokens = self.size.tokens;
         config.connector = self.kv.connector.into();

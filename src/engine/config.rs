@@ -169,8 +169,8 @@ impl EngineConfig {
             waits: Waits {
                 register: if sglang { Duration::from_millis(50) } else { Duration::ZERO },
                 disconnect: if sglang { Duration::from_secs(4) } else { Duration::ZERO },
-                bootstrap: Duration::from_secs(300),
-                waiting: Duration::from_secs(300),
+                bootstrap: Duration::from_mins(5),
+                waiting: Duration::from_mins(5),
                 dead_bootstrap: Duration::from_secs(14),
                 lost_prefill: Duration::from_millis(7600),
                 die: Duration::from_secs(5),

@@ -33,7 +33,8 @@ pub(super) struct Request {
     pub(super) listed: bool,
     pub(super) samples: u32,
     max_tokens: Option<u32>,
-    ignore_eos: bool,
+    /// Why it ends where it names no limit.
+    otherwise: Finish,
     /// SGLang: where each prompt meets its other half. Empty on a plain engine.
     pub(super) meetings: Vec<Meeting>,
     /// vLLM.
@@ -77,7 +78,7 @@ impl Request {
             listed: is_list(&body),
             samples: number(&sampling["n"]).unwrap_or(1).clamp(1, 128),
             max_tokens: max_tokens(api, &body),
-            ignore_eos: sampling["ignore_eos"].as_bool().unwrap_or(false),
+            otherwise: if sampling["ignore_eos"] == true { Finish::Length } else { Finish::Stop },
             meetings: room::meetings(config, &body, &id, prompts.len())?,
             params: body["kv_transfer_params"].clone(),
             prompts,
@@ -98,8 +99,7 @@ impl Request {
         }
         match self.max_tokens {
             Some(limit) => (limit.max(1), Finish::Length),
-            None if self.ignore_eos => (config.default_tokens.max(1), Finish::Length),
-            None => (config.default_tokens.max(1), Finish::Stop),
+            None => (config.default_tokens.max(1), self.otherwise),
         }
     }
 

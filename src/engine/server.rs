@@ -29,13 +29,14 @@ pub(super) enum Door {
     Side,
 }
 
-/// Accepts until the engine stops or dies; the listener is closed then.
+/// Accepts until the engine dies or, at the front door, stops; the listener is closed then.
 pub(super) async fn accept(core: Arc<Core>, listener: TcpListener, door: Door) {
     loop {
         let accepted = tokio::select! {
             biased;
             () = core.dead.cancelled() => return,
-            () = core.stopping.cancelled() => return,
+            // The side port is open to the end: a request that may still finish needs its other half.
+            () = core.stopping.cancelled(), if door == Door::Front => return,
             accepted = listener.accept() => accepted,
         };
         // Out of descriptors, or a connection that was gone before we saw it.

@@ -17,9 +17,8 @@ use crate::engine::json::ordered;
 /// Answers one request of the bootstrap port.
 pub(in crate::engine) fn handle(core: &Arc<Core>, method: &Method, path: &str, query: &str) -> Response {
     match (method.as_str(), path) {
-        ("GET", "/health") => Body::text(StatusCode::OK, "OK"),
+        ("GET", "/health") | ("PUT", "/route") => Body::text(StatusCode::OK, "OK"),
         ("GET", "/route") => route(core, query),
-        ("PUT", "/route") => Body::text(StatusCode::OK, "OK"),
         ("POST", _) => match path.strip_prefix("/mock/kv/rooms/").and_then(|room| room.parse().ok()) {
             Some(room) => join(core, room),
             None => Body::not_found(),
@@ -34,9 +33,6 @@ fn route(core: &Arc<Core>, query: &str) -> Response {
         |key: &&str| query.split('&').any(|pair| pair.strip_prefix(*key).is_some_and(|v| v.starts_with('=')));
     if !all.iter().all(asked) {
         return Body::text(StatusCode::BAD_REQUEST, "Missing inputs for bootstrap server.");
-    }
-    if core.stopping.is_cancelled() {
-        return Body::text(StatusCode::SERVICE_UNAVAILABLE, "Prefill instance is not ready");
     }
     let port = core.side_port.get().copied();
     Body::json(

@@ -57,7 +57,7 @@ fn room(value: &Value, at: usize, rid: &str) -> Result<u64, Failure> {
 
 /// An integer; a float counts as one when it is whole, as in Python's validator.
 fn whole(value: &Value) -> Option<u64> {
-    let float = |x: f64| (x.fract() == 0.0 && (0.0..1.8e19).contains(&x)).then_some(x as u64);
+    let float = |x: f64| (x.fract() == 0.0 && x >= 0.0).then(|| format!("{x:.0}").parse().ok())?;
     value.as_u64().or_else(|| value.as_f64().and_then(float))
 }
 
@@ -85,6 +85,11 @@ mod tests {
         assert_eq!(rooms(&json!({"bootstrap_room": [7, 40]}), 2), Ok(vec![7, 40]));
         assert_eq!(rooms(&json!({"bootstrap_room": 7}), 2), Ok(vec![7, 8]));
         assert_eq!(rooms(&json!({"bootstrap_room": u64::MAX}), 1), Ok(vec![u64::MAX]));
+        assert_eq!(rooms(&json!({"bootstrap_room": 1e5}), 1), Ok(vec![100_000]));
+        assert!(
+            rooms(&json!({"bootstrap_room": 1.5}), 1).is_err()
+                && rooms(&json!({"bootstrap_room": -1}), 1).is_err()
+        );
     }
 
     #[test]

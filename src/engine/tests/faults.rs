@@ -80,7 +80,7 @@ async fn the_log_has_exact_bytes_connections_and_when_the_peer_left() {
 #[tokio::test]
 async fn a_peer_that_leaves_in_silence_is_seen_at_once_by_vllm() {
     let engine = engine(EngineConfig {
-        timing: Timing { ttft: Duration::from_secs(60), ..slow(ms(0)) },
+        timing: Timing { ttft: Duration::from_mins(1), ..slow(ms(0)) },
         ..config(Wire::Vllm, Role::Plain)
     })
     .await;
@@ -89,9 +89,9 @@ async fn a_peer_that_leaves_in_silence_is_seen_at_once_by_vllm() {
         client.send(post("/v1/chat/completions", "", &body("x", &json!({})))).await.unwrap();
         engine.wait(SOON, |state| state.live == 1).await.unwrap();
         if reset {
-            client.reset()
+            client.reset();
         } else {
-            client.close()
+            client.close();
         }
         engine.wait(ms(300), |state| state.live == 0).await.unwrap();
     }
@@ -132,9 +132,10 @@ fn in_memory(role: Role, name: &'static str, net: &MemoryNet) -> Arc<Running> {
         let (engine, mut listener) = (Arc::clone(&engine), listener);
         beside(async move {
             while let Ok(stream) = listener.accept().await {
-                match side {
-                    false => drop(beside(engine.serve(Box::new(stream)))),
-                    true => drop(beside(engine.serve_side(Box::new(stream)))),
+                if side {
+                    drop(beside(engine.serve_side(Box::new(stream))));
+                } else {
+                    drop(beside(engine.serve(Box::new(stream))));
                 }
             }
         });

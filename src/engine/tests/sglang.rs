@@ -287,7 +287,7 @@ async fn an_abort_before_the_rid_is_registered_is_lost_and_matches_by_prefix_aft
 
 #[tokio::test]
 async fn a_killed_prefill_and_a_dead_bootstrap_port_fail_the_decode_in_the_recorded_words() {
-    let pair = Pair::start(|config| config.timing.ttft = Duration::from_secs(60)).await;
+    let pair = Pair::start(|config| config.timing.ttft = Duration::from_mins(1)).await;
     let asked = pair.body("x", 3, &json!({"stream": true}));
     let (prefill, decode) = (pair.prefill.addr, pair.decode.addr);
     let body = asked.clone();
