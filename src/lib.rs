@@ -9,6 +9,7 @@
 //! * [`registry`] — which endpoints exist: one writer, immutable snapshots.
 //! * [`ledger`] — who carries what: the one-word gate and the holds on it.
 //! * [`drain`] — leaving well: tasks with owners, shutdown phases, signals.
+//! * [`engine`] — mock engines that speak the SGLang and vLLM wire, for demos, tests and load.
 //! * [`admin`] — probes, metrics and operator routes, on a runtime of their own.
 //! * [`metrics`], [`telemetry`] — names, counters, the access log.
 //! * [`app`] — the only place that knows every plane; [`cli`] starts it.
@@ -18,6 +19,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod drain;
+pub mod engine;
 pub mod ledger;
 pub mod metrics;
 pub mod proxy;

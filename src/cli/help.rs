@@ -36,6 +36,8 @@ Examples:
     tandem router --engine vllm --prefill http://10.0.0.7:8000 --decode http://10.0.0.8:8000
   Check a configuration and see what it means:
     tandem check router.yaml --print
+  An engine to try it with:
+    tandem engine --wire vllm --listen 127.0.0.1:8000
 
 ",
     exit_codes!()
@@ -78,6 +80,28 @@ Examples:
     tandem check router.yaml --print > effective.yaml
   For programs:
     tandem check router.yaml --output json | jq '.problems[].key'
+
+",
+    exit_codes!()
+);
+
+pub(super) const ENGINE: &str = concat!(
+    "\
+It has no model: its text is a function of the prompt. On the front door, GET /mock/log shows every request byte by
+byte and what is held; the header `x-mock` scripts one request, POST /mock/script those to come. docs/engine.md has all.
+
+Examples:
+  One engine that answers everything:
+    tandem engine --wire vllm --listen 127.0.0.1:8000
+  An SGLang pair that takes its time; ask both at once, with the same bootstrap_room:
+    tandem engine --wire sglang --role prefill --listen 127.0.0.1:8001 --bootstrap-port 8998 --ttft 50ms
+    tandem engine --wire sglang --role decode --listen 127.0.0.1:8002 --per-token 10ms
+  A vLLM pair whose lease lasts a second:
+    tandem engine --wire vllm --role prefill --listen 127.0.0.1:8003 --lease 1s
+    tandem engine --wire vllm --role decode --listen 127.0.0.1:8004
+  A request that breaks off after two tokens:
+    curl -H 'x-mock: after=2,reset' -d '{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}' \\
+      http://127.0.0.1:8000/v1/chat/completions
 
 ",
     exit_codes!()

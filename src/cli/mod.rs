@@ -4,6 +4,7 @@
 //! and all of them are reported together. Results go to standard output, everything else to standard error.
 
 mod check;
+mod engine;
 mod exit;
 mod help;
 mod router;
@@ -29,6 +30,7 @@ struct Cli {
 enum Command {
     Router(Box<router::Router>),
     Check(check::Check),
+    Engine(Box<engine::Engine>),
 }
 
 /// Runs the process's own command line.
@@ -41,6 +43,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString
     match Cli::try_parse_from(arguments) {
         Ok(Cli { command: Command::Router(router) }) => router.run(environment),
         Ok(Cli { command: Command::Check(check) }) => check.run(environment),
+        Ok(Cli { command: Command::Engine(engine) }) => engine.run(),
         Err(error) => {
             // Help and version are "errors" too, for standard output and code 0. A closed pipe is the reader's choice.
             let _ = error.print();

@@ -32,7 +32,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "admin",
         ],
     ),
-    ("cli", &["types", "config", "app"]),
+    ("engine", &["types", "drain"]),
+    ("cli", &["types", "config", "drain", "engine", "app"]),
 ];
 
 /// Longest file, lines.

@@ -14,6 +14,7 @@ mod budgets;
 mod config;
 mod docs;
 mod edges;
+mod engine;
 mod keys;
 mod no_body;
 mod observability;
