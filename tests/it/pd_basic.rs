@@ -159,7 +159,7 @@ async fn sglang_an_error_event_of_the_prefill_is_its_error() {
     let decode = Script::openai("m").on(path, vec![Step::Stall]);
     let rig = rig(EngineKind::Sglang, prefill, decode);
     let mut client = rig.router.memory_client().await;
-    let answer = client.request(&post_chat(&chat_body("m", true))).await.unwrap();
+    let answer = client.request(&post_chat(chat_body("m", true))).await.unwrap();
     assert_eq!(answer.status(), 500);
     assert_eq!(answer.json()["error"]["message"], "Prefill bootstrap failed");
     client.close();
