@@ -235,6 +235,11 @@ impl Stages {
         self.0[stage as usize].load(Ordering::Relaxed)
     }
 
+    /// In any of them.
+    pub(super) fn sum(&self) -> usize {
+        self.0.iter().map(|stage| stage.load(Ordering::Relaxed)).sum()
+    }
+
     pub(super) fn enter(self: &Arc<Self>, stage: Stage) -> InStage {
         self.0[stage as usize].fetch_add(1, Ordering::Relaxed);
         InStage { stages: Arc::clone(self), stage }

@@ -36,6 +36,8 @@ pub struct Running {
 pub struct State {
     /// Requests that the engine works on.
     pub live: usize,
+    /// What its gauges count, all together.
+    pub staged: usize,
     /// Rooms in which a prefill request sits; all rooms.
     pub rooms_held: usize,
     pub rooms: usize,
@@ -57,7 +59,7 @@ impl State {
 
     /// Nothing is being worked on or kept for anybody.
     pub fn is_idle(&self) -> bool {
-        self.live == 0 && self.rooms == 0 && self.pages_used == 0 && self.leases == 0
+        self.live == 0 && self.staged == 0 && self.rooms == 0 && self.pages_used == 0 && self.leases == 0
     }
 }
 
@@ -104,6 +106,7 @@ impl Running {
         let (held, kept) = (self.core.sglang.held(), self.core.vllm.kept());
         State {
             live: self.core.live_jobs(),
+            staged: self.core.stages.sum(),
             rooms_held: held.prefills,
             rooms: held.rooms.len(),
             pages_used: held.pages_used,

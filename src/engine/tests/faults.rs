@@ -22,7 +22,11 @@ async fn a_header_scripts_its_request() {
     assert_eq!(scripted("plain:status=503;decode:reset", &stream).await.unwrap().status(), 503);
     assert!(scripted("reset", &stream).await.is_err());
     for (words, end) in [("after=2,close", PeerEnd::Fin), ("after=2,reset", PeerEnd::Rst)] {
-        let cut = scripted(words, &stream).await.unwrap();
+        let engine = engine(config(Wire::Vllm, Role::Plain)).await;
+        let mut client = connect(engine.addr).await;
+        let asked = post("/v1/chat/completions", &format!("x-mock: {words}\r\n"), &body("x", &stream));
+        let cut = client.request(asked).await.unwrap();
+        assert_eq!(client.ended().await.map(|(how, _)| how), Some(end));
         assert_eq!(
             (cut.framing.clone(), cut.is_complete()),
             (BodyFraming::ChunkedTruncated, false),
@@ -93,7 +97,7 @@ async fn a_peer_that_leaves_in_silence_is_seen_at_once_by_vllm() {
         } else {
             client.close();
         }
-        engine.wait(ms(300), |state| state.live == 0).await.unwrap();
+        engine.wait(SOON, |state| state.live == 0).await.unwrap();
     }
     let how: Vec<_> = engine.log.records().conns.iter().map(|conn| conn.left.map(|(how, _)| how)).collect();
     assert_eq!(how, [Some(Left::Fin), Some(Left::Reset)]);

@@ -3,6 +3,7 @@
 mod faults;
 mod sglang;
 mod shapes;
+mod storm;
 mod vllm;
 
 use std::future::Future;
