@@ -151,18 +151,24 @@ async fn judge(
 impl Spent {
     /// Whether another attempt may be made; if so it is counted.
     fn again(&mut self, shared: &Shared, service: &Service, reason: Reason) -> bool {
-        if self.retries >= service.config.retries.max || !route::has_other(service, &self.excluded) {
-            return false;
-        }
-        let metrics = &shared.services[service.index];
-        if !service.budget.take() {
-            metrics.budget_exhausted();
-            return false;
-        }
-        self.retries += 1;
-        metrics.retry(reason.as_str());
-        true
+        let other = route::has_other(service, &self.excluded);
+        other && retry_allowed(shared, service, &mut self.retries, reason)
     }
+}
+
+/// Takes one more retry of those a request has and of the service's budget, and counts it.
+pub(super) fn retry_allowed(shared: &Shared, service: &Service, retries: &mut u32, reason: Reason) -> bool {
+    if *retries >= service.config.retries.max {
+        return false;
+    }
+    let metrics = &shared.services[service.index];
+    if !service.budget.take() {
+        metrics.budget_exhausted();
+        return false;
+    }
+    *retries += 1;
+    metrics.retry(reason.as_str());
+    true
 }
 
 fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {

@@ -6,6 +6,7 @@ use http::StatusCode;
 
 use super::super::answer::Answer;
 use super::super::retry::Reason;
+use super::super::run::retry_allowed;
 use super::{PairJob, Side, Verdict, bodies, sglang, vllm};
 use crate::config::EngineKind;
 use crate::proxy::context::{Shared, Worker};
@@ -147,17 +148,7 @@ impl Spent {
             Side::Prefill => Role::Prefill,
             Side::Decode => Role::Decode,
         };
-        if self.retries >= service.config.retries.max || !route::has_other_role(service, role, &self.excluded)
-        {
-            return false;
-        }
-        let metrics = &shared.services[service.index];
-        if !service.budget.take() {
-            metrics.budget_exhausted();
-            return false;
-        }
-        self.retries += 1;
-        metrics.retry(reason.as_str());
-        true
+        let other = route::has_other_role(service, role, &self.excluded);
+        other && retry_allowed(shared, service, &mut self.retries, reason)
     }
 }

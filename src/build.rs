@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/build.rs");
     println!("cargo::rerun-if-env-changed=BUILD_REVISION");
     // Not TANDEM_…: cargo hands these to what it runs, and the router would take them for its own keys.
     fact("BUILD_OF_REVISION", revision());
