@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::engine::{Dialer, Ended, Left, Rule, Socket, unbound};
 use crate::testkit::client::BodyFraming;
-use crate::testkit::memory::{MemoryNet, MemoryStream};
+use crate::testkit::memory::MemoryNet;
 use crate::testkit::wire::PeerEnd;
 use crate::types::clock::now;
 
@@ -116,12 +116,6 @@ async fn more_requests_than_may_run_wait_their_turn() {
     let asked = body("x", &json!({"max_tokens": 1}));
     tokio::join!(chat(engine.addr, &asked), chat(engine.addr, &asked), chat(engine.addr, &asked));
     assert!(began.elapsed() >= ms(120), "{:?}", began.elapsed());
-}
-
-impl Socket for MemoryStream {
-    fn arm_reset(&self) {
-        Self::arm_reset(self);
-    }
 }
 
 /// An SGLang engine on the in-memory network, with the real waits.
