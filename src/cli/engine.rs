@@ -44,7 +44,7 @@ pub(super) struct Engine {
     #[command(flatten)]
     kv: KvFlags,
 
-    /// Fault for requests to come, [TIMES*]WORDS such as `3*status=503`; may be repeated
+    /// Fault for requests to come, TIMES*WORDS or WORDS, such as `3*status=503`; may be repeated
     #[arg(long, value_name = "RULE", value_parser = Rule::parse)]
     script: Vec<Rule>,
     /// Most requests that the log keeps; 0: no log

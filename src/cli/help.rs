@@ -100,7 +100,7 @@ Examples:
     tandem engine --wire vllm --role prefill --listen 127.0.0.1:8003 --lease 1s
     tandem engine --wire vllm --role decode --listen 127.0.0.1:8004
   A request that breaks off after two tokens:
-    curl -H 'x-mock: after=2,reset' -d '{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}' \\
+    curl -H 'x-mock: after=2,reset' --json '{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}' \\
       http://127.0.0.1:8000/v1/chat/completions
 
 ",

@@ -50,6 +50,9 @@ impl Request {
         body: &[u8],
         hex: impl Fn(usize) -> String,
     ) -> Result<Self, Failure> {
+        if config.wire == Wire::Vllm && !is_json(headers) {
+            return Err(invalid(config, "Unsupported Media Type: Only 'application/json' is allowed"));
+        }
         let body: Value =
             serde_json::from_slice(body).map_err(|error| invalid(config, &error.to_string()))?;
         let missing =
@@ -127,6 +130,13 @@ fn max_tokens(api: Api, body: &Value) -> Option<u32> {
 
 pub(super) fn number(value: &Value) -> Option<u32> {
     value.as_u64().map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// The media type that vLLM's front end insists on.
+fn is_json(headers: &http::HeaderMap) -> bool {
+    let kind =
+        headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
 fn is_list(body: &Value) -> bool {

@@ -82,6 +82,13 @@ impl AsyncWrite for MemoryStream {
     }
 }
 
+/// Mock engines serve it and dial over it.
+impl crate::engine::Socket for MemoryStream {
+    fn arm_reset(&self) {
+        Self::arm_reset(self);
+    }
+}
+
 /// What dialling a name meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DialFault {

@@ -37,8 +37,10 @@ impl Engine {
 
 async fn chat(addr: SocketAddr, body: &serde_json::Value) -> RawResponse {
     let body = body.to_string();
-    let head =
-        format!("POST /v1/chat/completions HTTP/1.1\r\nhost: e\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: e\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     RawClient::connect(addr).await.request(head + &body).await.unwrap()
 }
 

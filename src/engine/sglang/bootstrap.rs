@@ -77,7 +77,7 @@ fn line(phase: &Phase) -> String {
     }
 }
 
-/// A line that [`line`] made.
+/// A line that [`line()`] made.
 pub(super) fn parse(line: &str) -> Option<Phase> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match word {

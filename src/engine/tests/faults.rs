@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::engine::{Dialer, Ended, Left, Rule, Socket, unbound};
 use crate::testkit::client::BodyFraming;
-use crate::testkit::memory::{MemoryNet, MemoryStream};
+use crate::testkit::memory::MemoryNet;
 use crate::testkit::wire::PeerEnd;
 use crate::types::clock::now;
 
@@ -65,7 +65,7 @@ async fn rules_apply_to_requests_to_come_as_often_as_they_say() {
 async fn the_log_has_exact_bytes_connections_and_when_the_peer_left() {
     let engine = engine(config(Wire::Vllm, Role::Plain)).await;
     let mut client = connect(engine.addr).await;
-    let odd = "POST /v1/chat/completions HTTP/1.1\r\nHOST:  e\r\nX-a: b\r\ncontent-length: 62\r\n\r\n{ \"messages\":[{\"role\":\"user\",\"content\":\"x\"}], \"max_tokens\": 2}";
+    let odd = "POST /v1/chat/completions HTTP/1.1\r\nHOST:  e\r\nContent-Type: application/json; charset=utf-8\r\nX-a: b\r\ncontent-length: 62\r\n\r\n{ \"messages\":[{\"role\":\"user\",\"content\":\"x\"}], \"max_tokens\": 2}";
     assert_eq!(odd.split_once("\r\n\r\n").unwrap().1.len(), 62);
     client.request(odd).await.unwrap();
     client.request("GET /health HTTP/1.1\r\nhost: e\r\n\r\n").await.unwrap();
@@ -116,12 +116,6 @@ async fn more_requests_than_may_run_wait_their_turn() {
     let asked = body("x", &json!({"max_tokens": 1}));
     tokio::join!(chat(engine.addr, &asked), chat(engine.addr, &asked), chat(engine.addr, &asked));
     assert!(began.elapsed() >= ms(120), "{:?}", began.elapsed());
-}
-
-impl Socket for MemoryStream {
-    fn arm_reset(&self) {
-        Self::arm_reset(self);
-    }
 }
 
 /// An SGLang engine on the in-memory network, with the real waits.

@@ -42,7 +42,8 @@ fn beside<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> 
 
 fn post(path: &str, headers: &str, body: &Value) -> String {
     let body = body.to_string();
-    format!("POST {path} HTTP/1.1\r\nhost: e\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
+    let head = format!("POST {path} HTTP/1.1\r\nhost: e\r\ncontent-type: application/json\r\n{headers}");
+    format!("{head}content-length: {}\r\n\r\n{body}", body.len())
 }
 
 async fn connect(addr: SocketAddr) -> RawClient<TcpStream> {

@@ -207,6 +207,9 @@ async fn what_the_front_end_refuses() {
     ] {
         assert_eq!(chat(engine.addr, &body("x", &more)).await.status(), status, "{more}");
     }
+    let text = "POST /v1/chat/completions HTTP/1.1\r\nhost: e\r\ncontent-length: 2\r\n\r\n{}";
+    let answer = connect(engine.addr).await.request(text).await.unwrap();
+    assert!(answer.status() == 400 && answer.text().contains("Unsupported Media Type"), "{}", answer.text());
 }
 
 #[tokio::test]
