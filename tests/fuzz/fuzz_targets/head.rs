@@ -22,10 +22,11 @@ fuzz_target!(|bytes: &[u8]| {
         credentials: Credentials::Strip,
         cookies: false,
         request_id: id.as_bytes(),
+        plain_answer: bytes.len().is_multiple_of(2),
     };
     let mut out = BytesMut::new();
     write_head(&mut out, &parts, &forward, Some(7));
-    check(&out, &parts, facts.route);
+    check(&out, &parts, facts.route, forward.plain_answer);
 });
 
 /// As hyper's server does it: httparse, then the types of `http`.
@@ -43,7 +44,7 @@ fn parse(bytes: &[u8]) -> Option<Parts> {
     Some(parts)
 }
 
-fn check(out: &[u8], parts: &Parts, route: tandem::proxy::request::route::Route) {
+fn check(out: &[u8], parts: &Parts, route: tandem::proxy::request::route::Route, plain_answer: bool) {
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut sent = httparse::Request::new(&mut headers);
     assert_eq!(sent.parse(out), Ok(httparse::Status::Complete(out.len())), "one head, and nothing behind it");
@@ -59,6 +60,10 @@ fn check(out: &[u8], parts: &Parts, route: tandem::proxy::request::route::Route)
         ["transfer-encoding", "connection", "upgrade", "te", "expect", "authorization", "cookie", "forwarded"]
     {
         assert_eq!(count(never), 0, "{never}");
+    }
+    if plain_answer {
+        let encoded = sent.headers.iter().any(|h| h.name == "accept-encoding");
+        assert!(!encoded, "an answer that the router reads is not asked for encoded");
     }
     let steers =
         |h: &&httparse::Header<'_>| h.name.starts_with("x-override-") || h.name.starts_with("x-tandem-");
