@@ -79,6 +79,11 @@ impl LegError {
         Self { fault, written: Written::Nothing, answered: false, reused: None }
     }
 
+    /// A failure while the answer's body was read.
+    pub fn in_answer(fault: Fault) -> Self {
+        Self { fault, written: Written::All, answered: true, reused: None }
+    }
+
     pub fn is_timeout(&self) -> bool {
         matches!(
             self.fault,

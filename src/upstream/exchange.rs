@@ -48,6 +48,13 @@ pub struct Answer {
     pub sent_all: bool,
 }
 
+impl Answer {
+    /// Whether the connection can carry another request once this answer was read to its end.
+    pub fn is_reusable(&self) -> bool {
+        self.sent_all && self.head.keep_alive
+    }
+}
+
 /// Writes `out` on `conn` and reads the final head. `idle` is how long a pooled connection had waited.
 pub async fn exchange(
     conn: &mut Conn,

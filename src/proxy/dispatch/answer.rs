@@ -8,7 +8,7 @@ use tokio::time::timeout_at;
 
 use crate::proxy::relay::Leg;
 use crate::types::clock::{self, Instant};
-use crate::upstream::{BodyFraming, Conn, Decoder, Fault, Frame, Head, LegError, Written};
+use crate::upstream::{BodyFraming, Conn, Decoder, Fault, Frame, Head, LegError};
 
 /// Largest error body that is read whole; a larger one is streamed.
 const MAX_ERROR_BODY: usize = 64 * 1024;
@@ -47,14 +47,7 @@ pub(super) async fn gather(
         match next(conn, &mut decoder, idle, deadline).await {
             Ok(Some(data)) => body.extend_from_slice(&data),
             Ok(None) => return Gathered::Whole(body.freeze()),
-            Err(fault) => {
-                return Gathered::Failed(LegError {
-                    fault,
-                    written: Written::All,
-                    answered: true,
-                    reused: None,
-                });
-            }
+            Err(fault) => return Gathered::Failed(LegError::in_answer(fault)),
         }
     }
     Gathered::TooLarge(body.freeze(), decoder)

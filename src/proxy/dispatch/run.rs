@@ -104,9 +104,9 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
 
 /// An answer to be relayed as it comes.
 fn stream(conn: Conn, answer: upstream::Answer, leg: Leg) -> Answer {
-    let upstream::Answer { head, sent_all } = answer;
+    let reusable = answer.is_reusable();
+    let head = answer.head;
     let decoder = Decoder::new(head.framing);
-    let reusable = sent_all && head.keep_alive;
     Answer::Stream { conn, head, prefix: Bytes::new(), decoder, reusable, leg }
 }
 
@@ -120,8 +120,8 @@ async fn judge(
     deadline: Option<Instant>,
     spent: &mut Spent,
 ) -> Option<Result<Answer, Failure>> {
-    let upstream::Answer { head, sent_all } = answer;
-    let reusable = sent_all && head.keep_alive;
+    let reusable = answer.is_reusable();
+    let head = answer.head;
     let status = head.status;
     let body = match gather(&mut conn, &head, shared.timeouts.idle, deadline).await {
         Gathered::Whole(body) => body,
@@ -134,7 +134,7 @@ async fn judge(
         }
     };
     leg.end(retry::outcome(status).1);
-    if reusable && conn.buffer().is_empty() {
+    if reusable {
         leg.endpoint().pool.put(conn);
     }
     spent.excluded.add(leg.endpoint());
@@ -171,7 +171,8 @@ pub(super) fn retry_allowed(shared: &Shared, service: &Service, retries: &mut u3
     true
 }
 
-fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
+/// The service as the newest snapshot has it.
+pub(super) fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
     shared.view.load().services.get(index).map(Arc::clone)
 }
 

@@ -27,7 +27,7 @@ use crate::proxy::listener::{STREAM, StreamProgress};
 use crate::proxy::rescue::{error_event, rescue};
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::{LegOutcome, Outcome};
-use crate::upstream::{Conn, Decoder, Fault, Frame as Step, LegError, Written};
+use crate::upstream::{Conn, Decoder, Fault, Frame as Step, LegError};
 
 /// The transfer ends without its end: hyper closes or resets on it.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -243,7 +243,7 @@ impl Relay {
     fn finish(&mut self) {
         self.state = State::Done;
         let Some(up) = self.up.take() else { return };
-        let Upstream { mut conn, reusable, mut leg, outcome, .. } = up;
+        let Upstream { conn, reusable, mut leg, outcome, .. } = up;
         let (request, on_leg) = match self.observer.fault {
             Some(StreamFault::Error | StreamFault::Abort) => (Outcome::UpstreamError, LegOutcome::Error),
             None => outcome,
@@ -252,8 +252,7 @@ impl Relay {
             self.ticket.error.get_or_insert("upstream_in_stream_error");
         }
         leg.end(on_leg);
-        // Bytes after the message would be taken for the next one's answer.
-        if reusable && conn.buffer().is_empty() {
+        if reusable {
             leg.endpoint().pool.put(conn);
         }
         self.ticket.end(request);
@@ -314,5 +313,5 @@ impl Drop for Relay {
 
 /// A failure after the engine's head arrived.
 fn lost(fault: Fault) -> Failure {
-    Failure::Upstream(LegError { fault, written: Written::All, answered: true, reused: None })
+    Failure::Upstream(LegError::in_answer(fault))
 }

@@ -13,7 +13,7 @@ use tandem::testkit::wire::PeerEnd;
 use tandem::testkit::wire::chunked::{LAST_CHUNK, chunk};
 
 use super::ask::{BOTH, CHAT, Seen, ask, h2_request};
-use super::scale;
+use super::{keys_file, scale};
 
 const MIB: usize = 1 << 20;
 const SOON: Duration = Duration::from_secs(5);
@@ -150,8 +150,7 @@ async fn b125_over_h2_the_413_ends_its_stream_without_an_error_and_the_connectio
 
 #[tokio::test]
 async fn a_refused_body_that_ends_leaves_the_connection_in_step_where_it_may_stay() {
-    let keys = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(keys.path(), "front-door-key-1\n").unwrap();
+    let keys = keys_file();
     let (engine, router) = rig(|config| config.api_keys_file = Some(keys.path().to_owned())).await;
     let mut client = router.client().await;
     let announced = format!("Content-Length: {MIB}");

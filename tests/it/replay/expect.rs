@@ -11,6 +11,7 @@ use tandem::types::clock::now;
 use tokio::net::TcpStream;
 
 use super::ask::{CHAT, Seen};
+use super::keys_file;
 
 /// The upload of the report, bytes.
 const UPLOAD: usize = 3_000_000;
@@ -92,8 +93,7 @@ async fn b11_a_client_that_does_not_wait_is_served_too() {
 
 #[tokio::test]
 async fn b11_a_head_that_is_refused_anyway_gets_its_final_answer_without_a_100() {
-    let keys = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(keys.path(), "front-door-key-1\n").unwrap();
+    let keys = keys_file();
     let good = "Authorization: Bearer front-door-key-1";
     let (engine, router) = rig(|config| config.api_keys_file = Some(keys.path().to_owned())).await;
     refused(&mut announce(&router, CHAT, &[]).await).await.assert_error(401, "invalid_api_key");

@@ -11,6 +11,7 @@ use tandem::types::clock::now;
 use tokio::net::TcpStream;
 
 use super::ask::{CHAT, Seen};
+use super::keys_file;
 
 const SMUGGLED: &str = "DELETE /workers/x HTTP/1.1\r\nHost: test\r\n\r\n";
 
@@ -223,8 +224,7 @@ async fn a_body_that_ends_early_is_refused_or_cancelled_and_reaches_no_engine() 
 
 #[tokio::test]
 async fn b05_an_upgrade_is_never_proxied_and_hides_no_second_request() {
-    let keys = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(keys.path(), "front-door-key-1\n").unwrap();
+    let keys = keys_file();
     let engine = Engine::start_tcp(Script::openai("m")).await;
     let mut config = config_for(&[&engine]);
     config.api_keys_file = Some(keys.path().to_owned());

@@ -33,3 +33,10 @@ mod upstream_cases;
 pub(crate) fn scale<T>(ci: T, full: T) -> T {
     if std::env::var("REPLAY_SCALE").is_ok_and(|v| v == "full") { full } else { ci }
 }
+
+/// A file of front-door keys with one in it, `front-door-key-1`.
+fn keys_file() -> tempfile::NamedTempFile {
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(keys.path(), "front-door-key-1\n").unwrap();
+    keys
+}

@@ -6,6 +6,7 @@ use tandem::testkit::fixtures::chat_body;
 use tandem::testkit::router::{TestRouter, config_for};
 
 use super::ask::{BOTH, CHAT, Protocol, Seen, ask};
+use super::keys_file;
 
 async fn rig() -> (EngineHandle, TestRouter) {
     let engine = Engine::start_tcp(Script::openai("m")).await;
@@ -76,8 +77,7 @@ async fn b182_only_exact_paths_are_routes_and_nothing_else_reaches_an_engine() {
 
 #[tokio::test]
 async fn b182_a_key_opens_no_door_for_another_spelling() {
-    let keys = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(keys.path(), "front-door-key-1\n").unwrap();
+    let keys = keys_file();
     let engine = Engine::start_tcp(Script::openai("m")).await;
     let mut config = config_for(&[&engine]);
     config.api_keys_file = Some(keys.path().to_owned());

@@ -17,7 +17,7 @@ use crate::proxy::relay::{Leg, Observer, StreamFault};
 use crate::proxy::request::headers::is_event_stream;
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::LegOutcome;
-use crate::upstream::{self, Conn, Decoder, Fault, Head, LegError, Limits, Outbound, Written};
+use crate::upstream::{self, Conn, Decoder, Fault, Head, LegError, Limits, Outbound};
 
 /// Most bytes of a prefill's answer that are kept where it is an error, and read once its decode is over.
 const MOST_ANSWER: usize = 8 << 20;
@@ -43,20 +43,22 @@ pub(super) async fn prefill_leg(
     decode_over: Arc<AtomicBool>,
 ) -> Prefilled {
     let limits = Limits { first_byte: timeouts.first_byte, write_stall: timeouts.write_stall, deadline };
-    let upstream::Answer { head, sent_all } = match upstream::exchange(&mut conn, &out, limits, idle).await {
+    let answer = match upstream::exchange(&mut conn, &out, limits, idle).await {
         Ok(answer) => answer,
         Err(error) => return Prefilled::Failed(error, failed(&error, conn, leg)),
     };
     leg.answered(clock::recent());
+    let reusable = answer.is_reusable();
+    let head = answer.head;
     let waits = Waits { idle: timeouts.idle, deadline };
     let (kept, fault) = match drained(&mut conn, &head, waits, &decode_over).await {
         Ok(read) => read,
         Err(fault) => {
-            let error = lost(fault);
+            let error = LegError::in_answer(fault);
             return Prefilled::Failed(error, failed(&error, conn, leg));
         }
     };
-    if sent_all && head.keep_alive && conn.buffer().is_empty() {
+    if reusable {
         leg.endpoint().pool.put(conn);
     }
     if head.status.as_u16() >= 400 {
@@ -74,12 +76,8 @@ pub(super) async fn prefill_leg(
             Prefilled::Rejected(head, body)
         }
         // It gave up (SIGTERM): the same as a prefill that went away.
-        _ => Prefilled::Failed(lost(Fault::Lost), None),
+        _ => Prefilled::Failed(LegError::in_answer(Fault::Lost), None),
     }
-}
-
-fn lost(fault: Fault) -> LegError {
-    LegError { fault, written: Written::All, answered: true, reused: None }
 }
 
 /// Reads an answer to its end. Of an error everything is kept, of a stream the beginning, of the rest nothing.

@@ -19,12 +19,12 @@ use bytes::Bytes;
 use http::request::Parts;
 
 use super::answer::Answer;
-use super::retry::Reason;
+use super::retry::{self, Reason};
 use crate::proxy::error::Failure;
 use crate::proxy::request::peek::Peek;
 use crate::proxy::request::route::Route;
 use crate::types::clock::Instant;
-use crate::upstream::Head;
+use crate::upstream::{Head, LegError};
 
 pub use abort::Abort;
 pub use run::{has_form, run, unsupported_key};
@@ -65,9 +65,17 @@ enum Verdict {
 fn rejected(side: Side, engine: u64, head: Head, body: Bytes) -> Verdict {
     let status = head.status;
     let answer = Answer::Whole { head, body };
-    match super::retry::verdict(status) {
-        super::retry::Verdict::Busy => Verdict::Failed(side, engine, Reason::Busy, Ok(answer)),
-        super::retry::Verdict::Failed => Verdict::Failed(side, engine, Reason::ServerError, Ok(answer)),
-        super::retry::Verdict::Final => Verdict::Relay(answer),
+    match retry::verdict(status) {
+        retry::Verdict::Busy => Verdict::Failed(side, engine, Reason::Busy, Ok(answer)),
+        retry::Verdict::Failed => Verdict::Failed(side, engine, Reason::ServerError, Ok(answer)),
+        retry::Verdict::Final => Verdict::Relay(answer),
+    }
+}
+
+/// D was lost: repeated only where it cannot have run the request. Its room, or the parameters it was sent, is spent.
+fn decode_lost(engine: u64, error: &LegError) -> Verdict {
+    match retry::after_error(error) {
+        Some(reason) => Verdict::Failed(Side::Decode, engine, reason, Err(Failure::Upstream(*error))),
+        None => Verdict::Refuse(Failure::Upstream(*error)),
     }
 }

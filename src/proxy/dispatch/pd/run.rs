@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::super::answer::Answer;
 use super::super::retry::Reason;
-use super::super::run::retry_allowed;
+use super::super::run::{current, retry_allowed};
 use super::{PairJob, Side, Verdict, bodies, sglang, vllm};
 use crate::config::EngineKind;
 use crate::proxy::context::{Shared, Worker};
@@ -113,10 +113,6 @@ pub fn unsupported_key(param: &'static str, why: &'static str) -> Failure {
         allow: None,
         close: false,
     })
-}
-
-fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
-    shared.view.load().services.get(index).map(Arc::clone)
 }
 
 /// The role that the pair fails for.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::attempt::connect;
-use super::super::retry::{self, Reason};
+use super::super::retry::Reason;
 use super::super::run::{EngineId, outbound_with};
 use super::bodies::{self, Bootstrap};
 use super::legs::Prefilled;
 use super::pair::{Event, Pair};
 use super::start::Begun;
-use super::{PairJob, Side, Verdict, rejected};
+use super::{PairJob, Side, Verdict, decode_lost, rejected};
 use crate::proxy::context::Worker;
 use crate::proxy::error::Failure;
 use crate::proxy::relay::{Leg, Ticket};
@@ -121,12 +121,4 @@ fn prefill_lost(engine: u64, error: &LegError) -> Verdict {
     };
     let failure = Failure::Prefill { error: *error, decode_asked: true };
     Verdict::Failed(Side::Prefill, engine, reason, Err(failure))
-}
-
-/// D was lost: it may have run the request, except where it cannot have read it whole.
-fn decode_lost(engine: u64, error: &LegError) -> Verdict {
-    match retry::after_error(error) {
-        Some(reason) => Verdict::Failed(Side::Decode, engine, reason, Err(Failure::Upstream(*error))),
-        None => Verdict::Refuse(Failure::Upstream(*error)),
-    }
 }

@@ -12,7 +12,7 @@ use crate::proxy::dispatch::answer::{Answer, Gathered, gather, next};
 use crate::proxy::relay::Leg;
 use crate::proxy::request::headers::is_event_stream;
 use crate::types::clock::Instant;
-use crate::upstream::{self, BodyFraming, Conn, Decoder, Head, LegError, Written};
+use crate::upstream::{self, BodyFraming, Conn, Decoder, Head, LegError};
 
 /// How a decode began.
 #[derive(Debug)]
@@ -50,13 +50,13 @@ pub(super) struct Waits {
 
 /// Reads `answer` until it is clear what it is.
 pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg, waits: Waits) -> Begun {
-    let upstream::Answer { head, sent_all } = answer;
-    let reusable = sent_all && head.keep_alive;
+    let reusable = answer.is_reusable();
+    let head = answer.head;
     if head.status.as_u16() >= 400 {
         return match gather(&mut conn, &head, waits.idle, waits.deadline).await {
             Gathered::Whole(body) => {
                 leg.end(super::super::retry::outcome(head.status).1);
-                if reusable && conn.buffer().is_empty() {
+                if reusable {
                     leg.endpoint().pool.put(conn);
                 }
                 Begun::Bad(head, body)
@@ -78,7 +78,7 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
                 Ok(Some(data)) => withheld.extend_from_slice(&data),
                 Ok(None) => break,
                 Err(fault) => {
-                    let error = LegError { fault, written: Written::All, answered: true, reused: None };
+                    let error = LegError::in_answer(fault);
                     let kept = failed(&error, conn, leg);
                     return Begun::Failed(error, kept);
                 }

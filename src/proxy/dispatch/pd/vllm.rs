@@ -17,7 +17,7 @@ use super::super::attempt::{Attempt as Sent, attempt as exchange, connect, send}
 use super::super::retry::{self, Reason};
 use super::super::run::{EngineId, outbound_with};
 use super::start::{Begun, Waits, begin};
-use super::{PairJob, Side, Verdict, bodies, rejected};
+use super::{PairJob, Side, Verdict, bodies, decode_lost, rejected};
 use crate::config::{EngineKind, VllmConnector};
 use crate::ledger::Handoff;
 use crate::proxy::context::Worker;
@@ -106,12 +106,12 @@ impl Attempt<'_, '_> {
             }
         };
         leg.answered(clock::recent());
-        let reusable = answer.sent_all && answer.head.keep_alive;
+        let reusable = answer.is_reusable();
         if answer.head.status.as_u16() >= 400 {
             return Err(Box::new(match gather(&mut conn, &answer.head, timeouts.idle, job.deadline).await {
                 Gathered::Whole(body) => {
                     leg.end(retry::outcome(answer.head.status).1);
-                    if reusable && conn.buffer().is_empty() {
+                    if reusable {
                         leg.endpoint().pool.put(conn);
                     }
                     rejected(Side::Prefill, engine, answer.head, body)
@@ -130,12 +130,12 @@ impl Attempt<'_, '_> {
         let body = match whole(&mut conn, &mut decoder, waits).await {
             Ok(body) => body,
             Err(fault) => {
-                let error = LegError { fault, written: Written::All, answered: true, reused: None };
+                let error = LegError::in_answer(fault);
                 leg.fail(&error);
                 return Err(Box::new(prefill_lost(engine, &error)));
             }
         };
-        if reusable && conn.buffer().is_empty() {
+        if reusable {
             leg.endpoint().pool.put(conn);
         }
         let raw = (connector == VllmConnector::Nixl).then(|| params_of(&body));
@@ -272,14 +272,6 @@ fn prefill_lost(engine: u64, error: &LegError) -> Verdict {
     };
     let failure = Failure::Prefill { error: *error, decode_asked: false };
     Verdict::Failed(Side::Prefill, engine, reason, Err(failure))
-}
-
-/// D was lost: repeated only where it cannot have run the request; its parameters are spent in any case.
-fn decode_lost(engine: u64, error: &LegError) -> Verdict {
-    match retry::after_error(error) {
-        Some(reason) => Verdict::Failed(Side::Decode, engine, reason, Err(Failure::Upstream(*error))),
-        None => Verdict::Refuse(Failure::Upstream(*error)),
-    }
 }
 
 async fn whole(conn: &mut Conn, decoder: &mut Decoder, waits: Waits) -> Result<Bytes, Fault> {
