@@ -49,11 +49,15 @@ pub(super) async fn send(
         // Untouched, but its endpoint has left: dropped with it.
         return Attempt::Withdrawn;
     }
-    let limits = Limits { first_byte: timeouts.first_byte, write_stall: timeouts.write_stall, deadline };
-    match upstream::exchange(&mut conn, out, limits, idle).await {
+    match upstream::exchange(&mut conn, out, limits(timeouts, deadline), idle).await {
         Ok(answer) => Attempt::Answered(conn, answer),
         Err(error) => Attempt::Failed(error),
     }
+}
+
+/// Time limits of an exchange.
+pub(super) fn limits(timeouts: &Timeouts, deadline: Option<Instant>) -> Limits {
+    Limits { first_byte: timeouts.first_byte, write_stall: timeouts.write_stall, deadline }
 }
 
 /// A pooled connection and how long it had waited, or a new one.

@@ -9,18 +9,17 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use super::super::answer::next;
+use super::super::attempt::limits;
 use super::super::retry;
 use super::start::{Begun, Kept, Waits, begin, failed, in_band};
 use super::token::{MOST_HELD, Sign, sign};
+use super::{MOST_ANSWER, TOO_LARGE};
 use crate::config::Timeouts;
 use crate::proxy::relay::{Leg, Observer, StreamFault};
 use crate::proxy::request::headers::is_event_stream;
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::LegOutcome;
-use crate::upstream::{self, Conn, Decoder, Fault, Head, LegError, Limits, Outbound};
-
-/// Most bytes of a prefill's answer that are kept where it is an error, and read once its decode is over.
-const MOST_ANSWER: usize = 8 << 20;
+use crate::upstream::{self, Conn, Decoder, Fault, Head, LegError, Outbound};
 
 /// How a prefill's leg ended.
 #[derive(Debug)]
@@ -42,8 +41,7 @@ pub(super) async fn prefill_leg(
     deadline: Option<Instant>,
     decode_over: Arc<AtomicBool>,
 ) -> Prefilled {
-    let limits = Limits { first_byte: timeouts.first_byte, write_stall: timeouts.write_stall, deadline };
-    let answer = match upstream::exchange(&mut conn, &out, limits, idle).await {
+    let answer = match upstream::exchange(&mut conn, &out, limits(&timeouts, deadline), idle).await {
         Ok(answer) => answer,
         Err(error) => return Prefilled::Failed(error, failed(&error, conn, leg)),
     };
@@ -87,7 +85,6 @@ async fn drained(
     waits: Waits,
     decode_over: &AtomicBool,
 ) -> Result<(Bytes, Option<StreamFault>), Fault> {
-    const TOO_LARGE: Fault = Fault::Malformed("prefill answer larger than 8 MiB");
     let mut decoder = Decoder::new(head.framing);
     let stream = is_event_stream(&head.headers);
     let most = match head.status.as_u16() {
@@ -116,8 +113,7 @@ pub(super) async fn decode_leg(
     timeouts: Arc<Timeouts>,
     deadline: Option<Instant>,
 ) -> Begun {
-    let limits = Limits { first_byte: timeouts.first_byte, write_stall: timeouts.write_stall, deadline };
-    match upstream::exchange(&mut conn, &out, limits, idle).await {
+    match upstream::exchange(&mut conn, &out, limits(&timeouts, deadline), idle).await {
         Ok(answer) => {
             leg.answered(clock::recent());
             begin(conn, answer, leg, Waits { idle: timeouts.idle, deadline }).await

@@ -24,10 +24,16 @@ use crate::proxy::error::Failure;
 use crate::proxy::request::peek::Peek;
 use crate::proxy::request::route::Route;
 use crate::types::clock::Instant;
-use crate::upstream::{Head, LegError};
+use crate::upstream::{Fault, Head, LegError};
 
 pub use abort::Abort;
 pub use run::{has_form, run, unsupported_key};
+
+/// Most bytes of a prefill's answer that are kept: for its parameters, or where it is an error. So much is read, too, of one
+/// whose decode is over.
+const MOST_ANSWER: usize = 8 << 20;
+/// What an answer above that is.
+const TOO_LARGE: Fault = Fault::Malformed("prefill answer larger than 8 MiB");
 
 /// A request for two legs.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use super::super::attempt::{Attempt as Sent, attempt as exchange, connect, send}
 use super::super::retry::{self, Reason};
 use super::super::run::{EngineId, outbound_with};
 use super::start::{Begun, Waits, begin};
-use super::{PairJob, Side, Verdict, bodies, decode_lost, rejected};
+use super::{MOST_ANSWER, PairJob, Side, TOO_LARGE, Verdict, bodies, decode_lost, rejected};
 use crate::config::{EngineKind, VllmConnector};
 use crate::ledger::Handoff;
 use crate::proxy::context::Worker;
@@ -30,9 +30,6 @@ use crate::registry::{Role, Service};
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::LegOutcome;
 use crate::upstream::{Conn, Decoder, Fault, LegError, Outbound, Written};
-
-/// Largest prefill answer that is read for its parameters, bytes.
-const MOST_ANSWER: usize = 8 << 20;
 
 /// What a prefill hands over.
 struct Params {
@@ -279,7 +276,7 @@ async fn whole(conn: &mut Conn, decoder: &mut Decoder, waits: Waits) -> Result<B
     while let Some(data) = next(conn, decoder, waits.idle, waits.deadline).await? {
         body.extend_from_slice(&data);
         if body.len() > MOST_ANSWER {
-            return Err(Fault::Malformed("prefill answer larger than 8 MiB"));
+            return Err(TOO_LARGE);
         }
     }
     Ok(body.freeze())
