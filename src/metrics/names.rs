@@ -60,7 +60,7 @@ families! {
         "From the request head read to the first response body byte of an engine.";
     REQUEST_ERRORS = "tandem_request_errors_total", Counter, ["code"], Stable, Main,
         "Errors the router made itself, by code of docs/errors.md.";
-    RETRIES = "tandem_retries_total", Counter, ["reason", "service"], Stable, Main,
+    RETRIES = "tandem_retries_total", Counter, ["reason", "role", "service"], Stable, Main,
         "Further attempts after the first, by what happened to the one before.";
     RETRY_BUDGET_EXHAUSTED = "tandem_retry_budget_exhausted_total", Counter, ["service"], Stable, Main,
         "Attempts that were allowed by the retry table but not by the budget.";

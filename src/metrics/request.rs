@@ -28,6 +28,8 @@ const FIRST_BYTE: &[f64] = &[
 const HANDOFF: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0];
 /// Roles whose legs are timed by service; a plain engine's leg is the request itself.
 const PAIR: &[&str] = &["prefill", "decode"];
+/// What an engine that failed was.
+const ROLES: &[&str] = &["prefill", "decode", "mixed"];
 
 /// The vecs. One per process.
 #[derive(Debug)]
@@ -92,7 +94,7 @@ impl RequestFamilies {
             requests: Slots::new(self.words.routes.len() * Outcome::ALL.len()),
             durations: Slots::new(Outcome::ALL.len()),
             legs: Slots::new(LegOutcome::ALL.len()),
-            retries: Slots::new(self.words.retry_reasons.len()),
+            retries: Slots::new(self.words.retry_reasons.len() * ROLES.len()),
             leg_first_bytes: Slots::new(PAIR.len()),
             leg_durations: Slots::new(PAIR.len()),
             handoffs: Slots::new(1),
@@ -203,13 +205,18 @@ impl ServiceMetrics {
         }
     }
 
-    /// A further attempt is made. `reason` is a word of [`Vocabulary::retry_reasons`]; others are not counted.
-    pub fn retry(&self, reason: &'static str) {
-        let Some(index) = self.words.retry_reasons.iter().position(|word| *word == reason) else {
-            debug_assert!(false, "retry reason {reason} is not in the vocabulary");
+    /// A further attempt is made, after an engine of this role failed. `reason` is a word of
+    /// [`Vocabulary::retry_reasons`]; others are not counted.
+    pub fn retry(&self, role: &'static str, reason: &'static str) {
+        let position = |words: &[&str], wanted| words.iter().position(|word| *word == wanted);
+        let (Some(role_at), Some(reason_at)) =
+            (position(ROLES, role), position(self.words.retry_reasons, reason))
+        else {
+            debug_assert!(false, "retry after {role} {reason} is not in the vocabulary");
             return;
         };
-        let labels = [reason, &self.name];
+        let index = reason_at * ROLES.len() + role_at;
+        let labels = [reason, role, &self.name];
         if let Some(counter) =
             self.retries.get(index, || self.retries_vec.get_metric_with_label_values(&labels).ok())
         {

@@ -33,7 +33,7 @@ fn exercised() -> (Arc<Metrics>, EndpointMetrics) {
     service.leg_time("decode", Duration::from_millis(700), Some(Duration::from_millis(80)));
     service.leg_time("mixed", Duration::from_millis(700), None);
     service.handed_over(Duration::from_millis(1));
-    service.retry("busy");
+    service.retry("mixed", "busy");
     service.budget_exhausted();
     metrics.router.error("no_endpoint");
     let endpoint = metrics.endpoints.for_endpoint("http://10.0.0.1:8000", "mixed");

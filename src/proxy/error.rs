@@ -113,6 +113,8 @@ pub enum Failure {
     },
     /// A prefill answered well but handed no KV over: the decode would have to do everything again, unnoticed.
     PrefillNoKv,
+    /// A prefill's bootstrap server is not there, so its decode came to nothing.
+    NoBootstrap,
     /// A prefill failed after it was sent its request. `decode_asked`: a decode had the request too, so it may have run.
     Prefill {
         error: LegError,

@@ -61,6 +61,7 @@ pub const CODES: &[&str] = &[
     "model_not_found",
     "no_endpoint",
     "prefill_no_kv",
+    "prefill_no_bootstrap",
     "prefill_lost",
     "prefill_timeout",
     "unsupported_on_pd",
@@ -183,6 +184,14 @@ pub fn rescue(failure: &Failure) -> Rescue {
             StatusCode::BAD_GATEWAY,
             "prefill_no_kv",
             "the prefill answered without KV parameters: is its KV connector configured?".into(),
+            Outcome::UpstreamError,
+        ),
+        F::NoBootstrap => make(
+            StatusCode::BAD_GATEWAY,
+            "prefill_no_bootstrap",
+            "nothing listens at the prefill's bootstrap port: is `bootstrap_port` the engine's \
+             `--disaggregation-bootstrap-port`?"
+                .into(),
             Outcome::UpstreamError,
         ),
         F::Prefill { error, decode_asked } => {

@@ -1,5 +1,6 @@
 //! One listener of one engine, with everything that must outlive snapshots.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -132,6 +133,14 @@ impl Endpoint {
     #[inline]
     pub fn is_selectable(&self) -> bool {
         !self.gate.is_withdrawn()
+    }
+
+    /// After a failure that says it may be down: the last choice for a while.
+    pub fn put_last(&self, fault: &dyn fmt::Display) {
+        if let Some(time) = self.ejection.fail() {
+            self.metrics.ejected();
+            tracing::debug!(endpoint = %self.url, %fault, ?time, "endpoint put last");
+        }
     }
 
     /// Requests it carries for this router.

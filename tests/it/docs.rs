@@ -93,6 +93,7 @@ fn others() -> Vec<Failure> {
         Failure::UnsupportedOnPd("x"),
         Failure::PrefillNoKv,
         tandem::proxy::dispatch::unsupported("n", "why"),
+        Failure::NoBootstrap,
         Failure::Internal("x"),
         leg(Fault::Connect, Written::Nothing),
         leg(Fault::ConnectTimeout, Written::Nothing),

@@ -5,7 +5,7 @@ use http::StatusCode;
 use crate::types::outcome::{LegOutcome, Outcome};
 use crate::upstream::{Fault, LegError, Written};
 
-/// Why another attempt is made; the label of `tandem_retries_total`.
+/// Why another attempt is made; a label of `tandem_retries_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
     /// Nothing reached the engine: refused, unreachable, not connected in time.
@@ -19,14 +19,16 @@ pub(super) enum Reason {
     /// Another complete 5xx.
     ServerError,
     /// A prefill was reset or silent before the decode's first token: its work may be repeated.
-    PrefillLost,
+    Lost,
     /// A prefill's KV parameters grew too old before a decode could be sent.
     KvTooOld,
+    /// A decode failed because nothing listens where its prefill's bootstrap server should be.
+    NoBootstrap,
 }
 
 /// Why an attempt may be followed by another, as metric labels.
 pub const REASONS: &[&str] =
-    &["connect", "incomplete", "reuse_race", "busy", "server_error", "prefill_lost", "kv_too_old"];
+    &["connect", "incomplete", "reuse_race", "busy", "server_error", "lost", "kv_too_old", "no_bootstrap"];
 
 impl Reason {
     pub(super) fn as_str(self) -> &'static str {
@@ -36,8 +38,9 @@ impl Reason {
             Self::ReuseRace => "reuse_race",
             Self::Busy => "busy",
             Self::ServerError => "server_error",
-            Self::PrefillLost => "prefill_lost",
+            Self::Lost => "lost",
             Self::KvTooOld => "kv_too_old",
+            Self::NoBootstrap => "no_bootstrap",
         }
     }
 }

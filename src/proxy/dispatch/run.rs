@@ -12,7 +12,7 @@ use crate::proxy::context::Shared;
 use crate::proxy::error::Failure;
 use crate::proxy::relay::{Leg, Ticket};
 use crate::proxy::request::headers::{Credentials, Forward, write_head};
-use crate::proxy::request::id::RequestId;
+use crate::proxy::request::id::{RequestId, hex};
 use crate::proxy::request::splice::Segments;
 use crate::proxy::route::{self, Excluded};
 use crate::registry::{Endpoint, Role, Service};
@@ -83,7 +83,7 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
                 if !says_nothing || !matches!(spent.last, Some(Ok(_))) {
                     spent.last = Some(Err(Failure::Upstream(error)));
                 }
-                if !reason.is_some_and(|reason| spent.again(shared, &service, reason)) {
+                if !reason.is_some_and(|reason| spent.again(ticket, &service, job.role, reason)) {
                     return spent.last.unwrap_or(Err(Failure::Upstream(error)));
                 }
             }
@@ -93,7 +93,7 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
                     return Ok(stream(conn, answer, leg));
                 }
                 // Boxed: errors are rare, and every request's future would have room for this.
-                let judged = Box::pin(judge(shared, conn, answer, leg, &service, job.deadline, &mut spent));
+                let judged = Box::pin(judge(ticket, job, conn, answer, leg, &service, &mut spent));
                 if let Some(result) = judged.await {
                     return result;
                 }
@@ -112,18 +112,19 @@ fn stream(conn: Conn, answer: upstream::Answer, leg: Leg) -> Answer {
 
 /// Decides on an error answer. `None`: it was given up for another attempt.
 async fn judge(
-    shared: &Shared,
+    ticket: &mut Ticket,
+    job: &Job<'_>,
     mut conn: Conn,
     answer: upstream::Answer,
     mut leg: Leg,
     service: &Service,
-    deadline: Option<Instant>,
     spent: &mut Spent,
 ) -> Option<Result<Answer, Failure>> {
     let reusable = answer.is_reusable();
     let head = answer.head;
     let status = head.status;
-    let body = match gather(&mut conn, &head, shared.timeouts.idle, deadline).await {
+    let idle = ticket.worker.shared.timeouts.idle;
+    let body = match gather(&mut conn, &head, idle, job.deadline).await {
         Gathered::Whole(body) => body,
         Gathered::TooLarge(prefix, decoder) => {
             return Some(Ok(Answer::Stream { conn, head, prefix, decoder, reusable, leg }));
@@ -145,29 +146,38 @@ async fn judge(
         Verdict::Busy | Verdict::Final => None,
     };
     spent.last = Some(Ok(Answer::Whole { head, body }));
-    if reason.is_some_and(|reason| spent.again(shared, service, reason)) { None } else { spent.last.take() }
+    let again = reason.is_some_and(|reason| spent.again(ticket, service, job.role, reason));
+    if again { None } else { spent.last.take() }
 }
 
 impl Spent {
     /// Whether another attempt may be made; if so it is counted.
-    fn again(&mut self, shared: &Shared, service: &Service, reason: Reason) -> bool {
+    fn again(&mut self, ticket: &mut Ticket, service: &Service, role: Role, reason: Reason) -> bool {
         let other = route::has_other(service, &self.excluded);
-        other && retry_allowed(shared, service, &mut self.retries, reason)
+        other && retry_allowed(ticket, service, &mut self.retries, role, reason)
     }
 }
 
-/// Takes one more retry of those a request has and of the service's budget, and counts it.
-pub(super) fn retry_allowed(shared: &Shared, service: &Service, retries: &mut u32, reason: Reason) -> bool {
+/// Takes one more retry of those a request has and of the service's budget, and counts it. `role`: of the engine that failed.
+pub(super) fn retry_allowed(
+    ticket: &mut Ticket,
+    service: &Service,
+    retries: &mut u32,
+    role: Role,
+    reason: Reason,
+) -> bool {
     if *retries >= service.config.retries.max {
         return false;
     }
-    let metrics = &shared.services[service.index];
+    let metrics = Arc::clone(&ticket.worker.shared.services[service.index]);
     if !service.budget.take() {
         metrics.budget_exhausted();
+        ticket.budget_exhausted = true;
         return false;
     }
     *retries += 1;
-    metrics.retry(reason.as_str());
+    metrics.retry(role.as_str(), reason.as_str());
+    ticket.retried.push((role.as_str(), reason.as_str()));
     true
 }
 
@@ -178,10 +188,10 @@ pub(super) fn current(shared: &Shared, index: usize) -> Option<Arc<Service>> {
 
 /// The request as bytes for one engine. Only the head is made anew; the body's pieces are shared by every attempt.
 fn outbound(ticket: &Ticket, job: &Job<'_>, service: &Service, endpoint: &Endpoint) -> Outbound {
-    outbound_with(ticket, job.parts, service, endpoint, job.body, &EngineId::new(&ticket.id), false)
+    outbound_with(ticket, job.parts, service, endpoint, job.body, &EngineId::new(&ticket.id))
 }
 
-/// The same with a given id. `plain_answer`: the engine is not offered an encoded answer, because the router reads it.
+/// The same with a given id.
 pub(super) fn outbound_with(
     ticket: &Ticket,
     parts: &Parts,
@@ -189,7 +199,6 @@ pub(super) fn outbound_with(
     endpoint: &Endpoint,
     body: Option<&Segments>,
     id: &EngineId,
-    plain_answer: bool,
 ) -> Outbound {
     let shared = &ticket.worker.shared;
     let secret = shared.secrets[service.index].as_ref().map(|s| s.current());
@@ -204,7 +213,8 @@ pub(super) fn outbound_with(
         tls: false,
         credentials,
         cookies: service.config.upstream.cookies,
-        plain_answer,
+        plain_answer: endpoint.role == Role::Prefill,
+        span: ticket.pair.as_ref().and_then(|pair| pair.spans.as_ref()?.for_leg(endpoint.role)),
         request_id: id.as_bytes(),
     };
     let mut head = BytesMut::new();
@@ -232,11 +242,7 @@ const CLIENT_ID: usize = 64;
 impl EngineId {
     pub(super) fn new(id: &RequestId) -> Self {
         let mut text = [b'-'; NONCE + 1 + CLIENT_ID];
-        let mut nonce = fastrand::u64(..);
-        for digit in &mut text[..NONCE] {
-            *digit = b"0123456789abcdef"[(nonce & 15) as usize];
-            nonce >>= 4;
-        }
+        text[..NONCE].copy_from_slice(&hex(fastrand::u64(..)));
         let client = id.as_bytes();
         let client = &client[..client.len().min(CLIENT_ID)];
         text[NONCE + 1..][..client.len()].copy_from_slice(client);

@@ -1,7 +1,7 @@
 //! One request on one engine: the hold on it, and its one outcome (I7).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -31,12 +31,43 @@ pub struct Leg {
 struct Paired {
     /// How the engine is told that its work is not wanted any more, where closing the connection says so too late.
     abort: Option<Abort>,
-    /// Set once we told the engine to end this leg: what it answers then is not its own doing.
-    cancelled: Option<Arc<AtomicBool>>,
+    ruling: Option<Arc<Ruling>>,
     /// Where the time of the leg is left, microseconds.
     time: Option<Arc<AtomicU64>>,
     /// Who waits for the end of the leg.
     told: Option<oneshot::Sender<()>>,
+}
+
+/// What the attempt says of a leg that it does not own: that counts, whatever the leg comes to afterwards.
+#[derive(Debug, Default)]
+pub struct Ruling(AtomicU8);
+
+impl Ruling {
+    const CANCELLED: u8 = 1;
+    const FAILED: u8 = 2;
+
+    /// We told the engine to end it: what it answers then is not its own doing.
+    pub fn cancel(&self) {
+        self.set(Self::CANCELLED);
+    }
+
+    /// Its engine is to blame, by what was seen elsewhere.
+    pub fn blame(&self) {
+        self.set(Self::FAILED);
+    }
+
+    /// The first counts.
+    fn set(&self, to: u8) {
+        let _ = self.0.compare_exchange(0, to, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    fn outcome(&self) -> Option<LegOutcome> {
+        match self.0.load(Ordering::Acquire) {
+            Self::CANCELLED => Some(LegOutcome::Cancelled),
+            Self::FAILED => Some(LegOutcome::Error),
+            _ => None,
+        }
+    }
 }
 
 impl Leg {
@@ -65,9 +96,9 @@ impl Leg {
         self.paired().abort = Some(abort);
     }
 
-    /// From the moment `flag` is set the leg counts as cancelled, however it ends after that.
-    pub fn cancelled_by(&mut self, flag: Arc<AtomicBool>) {
-        self.paired().cancelled = Some(flag);
+    /// From the moment `ruling` says something it counts, however the leg ends after that.
+    pub fn ruled_by(&mut self, ruling: Arc<Ruling>) {
+        self.paired().ruling = Some(ruling);
     }
 
     /// Leaves its time, microseconds and at least 1, in `cell` when it ends.
@@ -84,9 +115,8 @@ impl Leg {
         self.pair.get_or_insert_default()
     }
 
-    fn is_cancelled(&self) -> bool {
-        let flag = self.pair.as_ref().and_then(|pair| pair.cancelled.as_ref());
-        flag.is_some_and(|flag| flag.load(Ordering::Acquire))
+    fn ruled(&self) -> Option<LegOutcome> {
+        self.pair.as_ref().and_then(|pair| pair.ruling.as_ref()?.outcome())
     }
 
     /// The answer's head arrived.
@@ -96,14 +126,13 @@ impl Leg {
     }
 
     pub fn end(&mut self, outcome: LegOutcome) {
-        if !self.is_cancelled() {
-            self.outcome = outcome;
-        }
+        self.outcome = self.ruled().unwrap_or(outcome);
     }
 
     /// Blames the engine for `error`, and puts it last for a while where the error says it may be down.
     pub fn fail(&mut self, error: &LegError) {
-        if self.is_cancelled() {
+        if let Some(outcome) = self.ruled() {
+            self.outcome = outcome;
             return;
         }
         self.outcome = match error.fault {
@@ -112,17 +141,17 @@ impl Leg {
             _ if error.is_timeout() => LegOutcome::Timeout,
             _ => LegOutcome::Error,
         };
-        if matches!(error.fault, Fault::Connect | Fault::ConnectTimeout | Fault::FirstByteTimeout)
-            && let Some(time) = self.endpoint().ejection.fail()
-        {
-            self.endpoint().metrics.ejected();
-            tracing::debug!(endpoint = %self.endpoint().url, fault = %error.fault, ?time, "endpoint put last");
+        if matches!(error.fault, Fault::Connect | Fault::ConnectTimeout | Fault::FirstByteTimeout) {
+            self.endpoint().put_last(&error.fault);
         }
     }
 }
 
 impl Drop for Leg {
     fn drop(&mut self) {
+        if self.outcome == LegOutcome::Cancelled {
+            self.outcome = self.ruled().unwrap_or(LegOutcome::Cancelled);
+        }
         if matches!(self.outcome, LegOutcome::Cancelled | LegOutcome::Timeout)
             && let Some(abort) = self.pair.as_ref().and_then(|pair| pair.abort.as_ref())
         {

@@ -15,7 +15,7 @@ pub mod synth;
 mod ticket;
 
 pub use body::OutBody;
-pub use leg::Leg;
+pub use leg::{Leg, Ruling};
 pub use observe::{Observer, StreamFault, Usage};
 pub use respond::respond;
 pub use stream::Relay;

@@ -15,9 +15,10 @@ use crate::proxy::context::Worker;
 use crate::proxy::listener::{Downstream, OpenRequest, Protocol, STREAM};
 use crate::proxy::request::id::RequestId;
 use crate::proxy::request::route::Route;
+use crate::proxy::request::trace::Spans;
 use crate::proxy::rescue::Rescue;
 use crate::registry::{Endpoint, Service};
-use crate::telemetry::access::AccessRecord;
+use crate::telemetry::access::{AccessPair, AccessRecord};
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::Outcome;
 
@@ -37,11 +38,13 @@ pub struct Ticket {
     pub service: Option<Arc<Service>>,
     /// The engine of the last attempt.
     pub endpoint: Option<Arc<Endpoint>>,
-    /// The prefill of the last attempt, where there are two legs.
-    pub prefill: Option<Arc<Endpoint>>,
-    /// How long the prefill's leg took, microseconds; 0 while it is not over.
-    pub prefill_us: Arc<AtomicU64>,
+    /// The last attempt's, where there are two legs.
+    pub pair: Option<Box<PairFacts>>,
     pub attempts: u32,
+    /// Role of the engine that failed, and how, for each further attempt; at most `retries.max`.
+    pub retried: Vec<(&'static str, &'static str)>,
+    /// A further attempt was refused by the budget.
+    pub budget_exhausted: bool,
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub events: u64,
@@ -77,9 +80,10 @@ impl Ticket {
             stream: false,
             service: None,
             endpoint: None,
-            prefill: None,
-            prefill_us: Arc::default(),
+            pair: None,
             attempts: 0,
+            retried: Vec::new(),
+            budget_exhausted: false,
             bytes_in: 0,
             bytes_out: 0,
             events: 0,
@@ -117,11 +121,27 @@ impl Ticket {
     }
 
     /// An attempt begins on two engines. The decode is the one that answers.
-    pub fn pair_attempt(&mut self, prefill: &mut Leg, decode: &Leg) {
+    pub fn pair_attempt(&mut self, prefill: &mut Leg, decode: &Leg, spans: Option<Spans>) {
         self.attempt(decode);
-        self.prefill = Some(Arc::clone(prefill.endpoint()));
-        self.prefill_us = Arc::default();
-        prefill.timed_in(Arc::clone(&self.prefill_us));
+        let prefill_us = Arc::default();
+        prefill.timed_in(Arc::clone(&prefill_us));
+        let prefill = Arc::clone(prefill.endpoint());
+        self.pair =
+            Some(Box::new(PairFacts { prefill, prefill_us, sent: None, decode: None, handoff: None, spans }));
+    }
+
+    /// The decode is sent its request now, with KV parameters of this age where it gets any.
+    pub fn decode_sent(&mut self, handoff: Option<Duration>) {
+        if let Some(pair) = &mut self.pair {
+            (pair.sent, pair.handoff) = (Some(clock::recent()), handoff);
+        }
+    }
+
+    /// The decode has come to its first token (no stream: to its head).
+    pub fn decode_began(&mut self) {
+        if let Some(pair) = &mut self.pair {
+            pair.decode = pair.sent.map(|sent| clock::recent().saturating_duration_since(sent));
+        }
     }
 
     /// The attempt that had begun was not made: its endpoint was withdrawn first.
@@ -175,13 +195,14 @@ impl Ticket {
             model: self.model.as_deref(),
             service: self.service.as_ref().map_or("", |s| &s.config.name),
             endpoint: self.endpoint.as_ref().map(|e| e.url.as_str()),
-            prefill: self.prefill.as_ref().map(|e| e.url.as_str()),
-            prefill_us: Some(self.prefill_us.load(Ordering::Acquire)).filter(|us| *us != 0),
+            pair: self.pair.as_ref().map(|pair| pair.access()),
             stream: self.stream,
             status: self.status.map_or(0, |s| s.as_u16()),
             outcome,
             error: self.error,
             attempts: self.attempts,
+            retried: &self.retried,
+            budget_exhausted: self.budget_exhausted,
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
             events: self.events,
@@ -189,6 +210,32 @@ impl Ticket {
             duration_us: duration.as_micros() as u64,
             longest_gap_us: self.longest_gap.map(|d| d.as_micros() as u64),
         });
+    }
+}
+
+/// What an attempt with two legs leaves for the access line.
+#[derive(Debug)]
+pub struct PairFacts {
+    prefill: Arc<Endpoint>,
+    /// How long the prefill's leg took, microseconds; 0 while it is not over.
+    prefill_us: Arc<AtomicU64>,
+    /// When the decode was sent its request, and how long it took from there.
+    sent: Option<Instant>,
+    decode: Option<Duration>,
+    handoff: Option<Duration>,
+    pub spans: Option<Spans>,
+}
+
+impl PairFacts {
+    fn access(&self) -> AccessPair<'_> {
+        let micros = |time: Duration| time.as_micros() as u64;
+        AccessPair {
+            prefill: &self.prefill.url,
+            prefill_us: Some(self.prefill_us.load(Ordering::Acquire)).filter(|us| *us != 0),
+            decode_us: self.decode.map(micros),
+            handoff_us: self.handoff.map(micros),
+            spans: self.spans.as_ref().map(Spans::as_text),
+        }
     }
 }
 

@@ -12,6 +12,16 @@ use crate::types::clock;
 /// The header that carries it, both ways.
 pub const HEADER: &str = "x-request-id";
 
+/// A number as 16 hexadecimal digits.
+pub fn hex(mut number: u64) -> [u8; 16] {
+    let mut text = [0; 16];
+    for digit in text.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
+    }
+    text
+}
+
 /// Longest client id that is taken, bytes.
 const MAX: usize = 128;
 

@@ -7,7 +7,7 @@
 //! * [`peek`] — one pass over the body for the routed keys; proves that it is well-formed JSON.
 //! * [`splice`] — edits of the body as segments that share its buffer.
 //! * [`headers`] — the upstream request head, and what of a response head goes to the client.
-//! * [`id`] — the request id.
+//! * [`id`] — the request id; [`trace`] — the client's trace on two legs.
 //!
 //! `docs/request-rules.md` is the user's view of all this.
 
@@ -26,3 +26,4 @@ mod plain;
 pub mod route;
 pub mod scan;
 pub mod splice;
+pub mod trace;

@@ -12,6 +12,8 @@ use crate::config::LogFormat;
 
 /// Most bytes of a model name that are shown; the client chooses it.
 const MODEL_BYTES: usize = 128;
+/// Most further attempts that are told.
+const MOST_RETRIED: usize = 8;
 /// Most bytes of any other text. All of them are bounded elsewhere; this is the last resort (I12).
 const TEXT_BYTES: usize = 256;
 
@@ -42,7 +44,7 @@ fn fields(line: &mut Line<'_>, r: &AccessRecord<'_>) {
     line.optional_text(",\"model\":", r.model, MODEL_BYTES);
     line.text(",\"service\":", r.service, TEXT_BYTES);
     line.optional_text(",\"endpoint\":", r.endpoint, TEXT_BYTES);
-    line.optional_text(",\"prefill\":", r.prefill, TEXT_BYTES);
+    line.optional_text(",\"prefill\":", r.pair.map(|p| p.prefill), TEXT_BYTES);
     line.flag(",\"stream\":", r.stream);
     line.number(",\"status\":", u64::from(r.status));
     line.word(",\"outcome\":", r.outcome.as_str());
@@ -50,14 +52,27 @@ fn fields(line: &mut Line<'_>, r: &AccessRecord<'_>) {
         line.word(",\"error\":", code);
     }
     line.number(",\"attempts\":", u64::from(r.attempts));
+    line.retried(r.retried);
+    if r.budget_exhausted {
+        line.flag(",\"budget_exhausted\":", true);
+    }
     line.number(",\"bytes_in\":", r.bytes_in);
     line.number(",\"bytes_out\":", r.bytes_out);
     line.optional_number(",\"ttfb_us\":", r.ttfb_us);
-    line.optional_number(",\"prefill_us\":", r.prefill_us);
+    if let Some(pair) = &r.pair {
+        line.optional_number(",\"prefill_us\":", pair.prefill_us);
+        line.optional_number(",\"handoff_us\":", pair.handoff_us);
+        line.optional_number(",\"decode_us\":", pair.decode_us);
+    }
     line.number(",\"duration_us\":", r.duration_us);
     if r.stream {
         line.number(",\"events\":", r.events);
         line.optional_number(",\"longest_gap_us\":", r.longest_gap_us);
+    }
+    if let Some([trace, prefill, decode]) = r.pair.and_then(|p| p.spans) {
+        line.text(",\"trace_id\":", trace, TEXT_BYTES);
+        line.text(",\"prefill_span_id\":", prefill, TEXT_BYTES);
+        line.text(",\"decode_span_id\":", decode, TEXT_BYTES);
     }
 }
 
@@ -100,6 +115,20 @@ impl Line<'_> {
         if self.json {
             self.out.push(b'"');
         }
+    }
+
+    /// `prefill_busy,decode_connect`: one for each further attempt, the first few of them.
+    fn retried(&mut self, rows: &[(&'static str, &'static str)]) {
+        if rows.is_empty() {
+            return;
+        }
+        self.key(",\"retried\":");
+        self.out.push(b'"');
+        for (i, (role, reason)) in rows.iter().take(MOST_RETRIED).enumerate() {
+            let pieces = [if i == 0 { "" } else { "," }, role, "_", reason];
+            pieces.into_iter().for_each(|piece| self.out.extend_from_slice(piece.as_bytes()));
+        }
+        self.out.push(b'"');
     }
 
     #[inline]

@@ -53,10 +53,8 @@ pub struct AccessRecord<'a> {
     pub service: &'a str,
     /// Origin of the last endpoint tried, without user information.
     pub endpoint: Option<&'a str>,
-    /// Origin of the last prefill tried, where a request has two legs.
-    pub prefill: Option<&'a str>,
-    /// How long that prefill's leg took, microseconds, if it was over.
-    pub prefill_us: Option<u64>,
+    /// Where a request has two legs.
+    pub pair: Option<AccessPair<'a>>,
     /// Whether the answer was an event stream.
     pub stream: bool,
     /// Status sent; 0 when the client left before one was.
@@ -66,6 +64,10 @@ pub struct AccessRecord<'a> {
     pub error: Option<&'static str>,
     /// Attempts on engines, the first included.
     pub attempts: u32,
+    /// Role of the engine that failed, and how, for each further attempt.
+    pub retried: &'a [(&'static str, &'static str)],
+    /// A further attempt was refused by the retry budget.
+    pub budget_exhausted: bool,
     /// Request body bytes received.
     pub bytes_in: u64,
     /// Response body bytes handed to the client's connection.
@@ -78,6 +80,21 @@ pub struct AccessRecord<'a> {
     pub events: u64,
     /// Longest time between two events, microseconds; shown for streams only.
     pub longest_gap_us: Option<u64>,
+}
+
+/// The last attempt's two legs.
+#[derive(Debug, Clone, Copy)]
+pub struct AccessPair<'a> {
+    /// Origin of the prefill, without user information.
+    pub prefill: &'a str,
+    /// How long its leg took, microseconds, if it was over.
+    pub prefill_us: Option<u64>,
+    /// From the decode's request sent to its first token (no stream: its head), microseconds.
+    pub decode_us: Option<u64>,
+    /// Age of the KV parameters when the decode was sent them, microseconds.
+    pub handoff_us: Option<u64>,
+    /// Trace id, the prefill's span id, the decode's: where the client sent a trace.
+    pub spans: Option<[&'a str; 3]>,
 }
 
 /// One traffic thread's end of the access log. Clones share the buffer.

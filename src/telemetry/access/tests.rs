@@ -22,13 +22,20 @@ fn record(model: &str) -> AccessRecord<'_> {
         model: Some(model),
         service: "chat",
         endpoint: Some("http://10.0.0.7:8000"),
-        prefill: Some("http://10.0.0.3:8000"),
-        prefill_us: Some(61_020),
+        pair: Some(AccessPair {
+            prefill: "http://10.0.0.3:8000",
+            prefill_us: Some(61_020),
+            decode_us: Some(18_400),
+            handoff_us: Some(73),
+            spans: Some(["0af7651916cd43dd8448eb211c80319c", "53ce929d0e0e4736", "00f067aa0ba902b7"]),
+        }),
         stream: true,
         status: 200,
         outcome: Outcome::Ok,
         error: None,
-        attempts: 1,
+        attempts: 2,
+        retried: &[("prefill", "busy")],
+        budget_exhausted: false,
         bytes_in: 2611,
         bytes_out: 48_213,
         ttfb_us: Some(81_250),
@@ -62,7 +69,7 @@ fn the_documented_line_is_what_is_written() {
     let document = include_str!("../../../docs/access-log.md");
     let line = text(LogFormat::Json, &record("mistral-7b"));
     assert!(document.contains(&line), "{line}");
-    let with_error = AccessRecord { error: Some("no_endpoint"), ..record("m") };
+    let with_error = AccessRecord { error: Some("no_endpoint"), budget_exhausted: true, ..record("m") };
     let Value::Object(fields) = json(&with_error) else { panic!("not an object") };
     let documented: Vec<&str> =
         document.lines().filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect();
@@ -76,8 +83,10 @@ fn text_has_the_same_fields() {
     let expected = concat!(
         "2026-11-29T20:38:00.123Z request_id=\"0199a7c2-7f10-7abc-8000-3f1de0c0ffee\" peer=10.0.0.9 protocol=h2 ",
         "method=\"POST\" route=chat_completions model=\"a \\\"b\\\"\\nc\" service=\"chat\" ",
-        "endpoint=\"http://10.0.0.7:8000\" prefill=\"http://10.0.0.3:8000\" stream=true status=200 outcome=ok attempts=1 bytes_in=2611 ",
-        "bytes_out=48213 ttfb_us=81250 prefill_us=61020 duration_us=2250113 events=212 longest_gap_us=31007\n",
+        "endpoint=\"http://10.0.0.7:8000\" prefill=\"http://10.0.0.3:8000\" stream=true status=200 outcome=ok attempts=2 retried=\"prefill_busy\" ",
+        "bytes_in=2611 bytes_out=48213 ttfb_us=81250 prefill_us=61020 handoff_us=73 decode_us=18400 ",
+        "duration_us=2250113 events=212 longest_gap_us=31007 trace_id=\"0af7651916cd43dd8448eb211c80319c\" ",
+        "prefill_span_id=\"53ce929d0e0e4736\" decode_span_id=\"00f067aa0ba902b7\"\n",
     );
     assert_eq!(line, expected);
 }

@@ -50,7 +50,7 @@ async fn a_prefill_lost_before_the_first_token_is_repeated_on_another() {
         );
         let reply = rig.ask(proto, stream).await;
         assert!(reply.status == 200 && reply.complete && reply.took < ms(200));
-        assert_eq!((rig.retries("prefill_lost"), rig.legs("prefill", "error")), (1.0, 1.0));
+        assert_eq!((rig.retries("lost"), rig.legs("prefill", "error")), (1.0, 1.0));
         tokio::time::sleep(secs(1)).await;
         assert_eq!(rig.legs("decode", "cancelled"), 1.0);
         assert_eq!(rig.counts(), (vec![1, 1], vec![usize::from(kind == SGLANG), 1]));

@@ -3,6 +3,7 @@
 #![expect(clippy::float_cmp, reason = "whole numbers, written and read as such")]
 
 mod bodies;
+mod bootstrap;
 mod ending;
 mod ends;
 mod head;
@@ -10,3 +11,4 @@ mod holds;
 mod retry;
 mod rig;
 mod totals;
+mod traces;

@@ -85,8 +85,8 @@ async fn a_prefills_5xx_loss_or_silence_goes_to_another_prefill() {
     for kind in KINDS {
         for (bad, reason) in [
             (after(ms(10), error(500, "x")), "server_error"),
-            (vec![Step::Reset], "prefill_lost"),
-            (vec![Step::Stall], "prefill_lost"),
+            (vec![Step::Reset], "lost"),
+            (vec![Step::Stall], "lost"),
         ] {
             let rig = rig_with(kind, vec![chat(bad), good_p(kind)], vec![chat(Step::Stall), good_d()], |c| {
                 c.timeouts.first_byte = Some(secs(1));

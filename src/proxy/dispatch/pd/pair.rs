@@ -19,6 +19,7 @@ use super::legs::{LegFuture, Prefilled, Start, decode_leg, prefill_leg};
 use super::start::{Begun, Kept};
 use crate::ledger::Handoff;
 use crate::proxy::context::Worker;
+use crate::proxy::relay::Ruling;
 use crate::registry::{Endpoint, Service};
 use crate::types::clock::Instant;
 
@@ -50,8 +51,8 @@ struct Side<T> {
     leg: Option<LegFuture<T>>,
     /// After it ran out of time.
     kept: Option<Box<Kept>>,
-    /// Set once the engine is told to end it.
-    cancelled: Arc<AtomicBool>,
+    /// What the leg is to count as.
+    ruling: Arc<Ruling>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "as in `Begun`")]
@@ -70,12 +71,12 @@ impl Pair {
         mut decode: Start,
     ) -> Self {
         let engines = [&prefill, &decode].map(|(leg, ..)| Arc::clone(leg.endpoint()));
-        let flags: [Arc<AtomicBool>; 2] = Default::default();
-        for ((leg, ..), flag) in [&mut prefill, &mut decode].into_iter().zip(&flags) {
-            leg.cancelled_by(Arc::clone(flag));
+        let rulings: [Arc<Ruling>; 2] = Default::default();
+        for ((leg, ..), ruling) in [&mut prefill, &mut decode].into_iter().zip(&rulings) {
+            leg.ruled_by(Arc::clone(ruling));
         }
         let [p, d] = engines;
-        let [prefill_flag, decode_flag] = flags;
+        let [prefill_ruling, decode_ruling] = rulings;
         let auto = if d.kv_guard.load(Ordering::Relaxed) { Duration::ZERO } else { GRACE };
         let timeouts = &worker.shared.timeouts;
         let decode_over = Arc::new(AtomicBool::new(false));
@@ -84,8 +85,8 @@ impl Pair {
         let decode = decode_leg(decode, Arc::clone(timeouts), deadline);
         Self {
             worker: Arc::clone(worker),
-            prefill: Side::new(p, Box::pin(prefill), prefill_flag),
-            decode: Side::new(d, Box::pin(decode), decode_flag),
+            prefill: Side::new(p, Box::pin(prefill), prefill_ruling),
+            decode: Side::new(d, Box::pin(decode), decode_ruling),
             grace: service.config.upstream.cancel_decode_grace.unwrap_or(auto),
             answered: false,
             decode_over,
@@ -97,6 +98,21 @@ impl Pair {
     /// Prefill's engine, decode's engine.
     pub(super) fn ids(&self) -> (u64, u64) {
         (self.prefill.engine.id, self.decode.engine.id)
+    }
+
+    pub(super) fn prefill(&self) -> Arc<Endpoint> {
+        Arc::clone(&self.prefill.engine)
+    }
+
+    /// The prefill's leg goes on: it may be in a wait that never ends.
+    pub(super) fn waits_for_prefill(&self) -> bool {
+        self.prefill.leg.is_some()
+    }
+
+    /// The decode failed because of the prefill.
+    pub(super) fn blame_prefill(&self) {
+        self.prefill.ruling.blame();
+        self.prefill.engine.put_last(&"no bootstrap server");
     }
 
     /// The next leg to come to something. The prefill first: its error decides.
@@ -196,8 +212,8 @@ async fn kv_is_over(prefill: &mut Side<Prefilled>, decode: &mut Side<Begun>) {
 }
 
 impl<T> Side<T> {
-    fn new(engine: Arc<Endpoint>, leg: LegFuture<T>, cancelled: Arc<AtomicBool>) -> Self {
-        Self { engine, leg: Some(leg), kept: None, cancelled }
+    fn new(engine: Arc<Endpoint>, leg: LegFuture<T>, ruling: Arc<Ruling>) -> Self {
+        Self { engine, leg: Some(leg), kept: None, ruling }
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Poll<T> {
@@ -218,7 +234,7 @@ impl<T> Side<T> {
             engine: Arc::clone(&self.engine),
             leg: self.leg.take(),
             kept: self.kept.take(),
-            cancelled: Arc::clone(&self.cancelled),
+            ruling: Arc::clone(&self.ruling),
         }
     }
 
@@ -227,7 +243,7 @@ impl<T> Side<T> {
         if self.is_over() {
             return;
         }
-        self.cancelled.store(true, Ordering::Release);
+        self.ruling.cancel();
         abort.send(&self.engine).await;
         let ended = async {
             match (&mut self.leg, &mut self.kept) {

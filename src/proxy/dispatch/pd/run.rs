@@ -13,6 +13,7 @@ use crate::proxy::context::{Shared, Worker};
 use crate::proxy::error::{Failure, Refusal};
 use crate::proxy::relay::{Leg, Ticket};
 use crate::proxy::request::route::Route;
+use crate::proxy::request::trace::Spans;
 use crate::proxy::route::{self, Excluded};
 use crate::registry::{Role, Service};
 
@@ -51,7 +52,7 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
         let Some((mut prefill, decode)) = pair(&shared, &service, &spent.excluded) else {
             return spent.last.unwrap_or_else(|| Err(no_pair(&service)));
         };
-        ticket.pair_attempt(&mut prefill, &decode);
+        ticket.pair_attempt(&mut prefill, &decode, Spans::of(&job.parts.headers));
         let verdict = attempt(&worker, ticket, job, &service, (prefill, decode), &mut spent).await;
         match verdict {
             Verdict::Relay(answer) => return Ok(answer),
@@ -63,7 +64,7 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
             Verdict::Failed(side, engine, reason, last) => {
                 let worth = spent.note(side, reason, engine);
                 spent.last = Some(last);
-                if !(worth && spent.again(&shared, &service, side, reason)) {
+                if !(worth && spent.again(ticket, &service, side, reason)) {
                     return spent.last.take().unwrap_or(Err(Failure::Internal("no attempt was made")));
                 }
             }
@@ -139,12 +140,12 @@ impl Spent {
     }
 
     /// Whether another attempt may be made; if so it is counted.
-    fn again(&mut self, shared: &Shared, service: &Service, side: Side, reason: Reason) -> bool {
+    fn again(&mut self, ticket: &mut Ticket, service: &Service, side: Side, reason: Reason) -> bool {
         let role = match side {
             Side::Prefill => Role::Prefill,
             Side::Decode => Role::Decode,
         };
         let other = route::has_other_role(service, role, &self.excluded);
-        other && retry_allowed(shared, service, &mut self.retries, reason)
+        other && retry_allowed(ticket, service, &mut self.retries, role, reason)
     }
 }

@@ -3,9 +3,13 @@
 //! The client gets the decode's answer; the prefill's is read to its end and thrown away, unless it is an error, which always
 //! wins: the decode's KV would be garbage. What a pair is on the way, and how it is ended early, is in `pair`.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
+use super::super::answer::Answer;
 use super::super::attempt::connect;
 use super::super::retry::Reason;
 use super::super::run::{EngineId, outbound_with};
@@ -23,12 +27,15 @@ use crate::upstream::{Conn, Fault, LegError};
 /// Where SGLang's bootstrap server listens unless it is told otherwise.
 const BOOTSTRAP_PORT: u16 = 8998;
 
+/// Longest time for a look whether it does. The client waits for it, after its decode failed.
+const BOOTSTRAP_CHECK: Duration = Duration::from_millis(500);
+
 type Dialled = (Conn, Option<Duration>);
 
 /// One pair.
 pub(super) async fn attempt(
     worker: &Arc<Worker>,
-    ticket: &Ticket,
+    ticket: &mut Ticket,
     job: &PairJob<'_>,
     service: &Arc<Service>,
     mut prefill: Leg,
@@ -49,12 +56,12 @@ pub(super) async fn attempt(
     }
     let id = EngineId::new(&ticket.id);
     let at = prefill.endpoint();
-    let bootstrap = Bootstrap { host: host(at), port: at.bootstrap_port.unwrap_or(BOOTSTRAP_PORT) };
+    let bootstrap = Bootstrap { host: host(at), port: bootstrap_port(at) };
     let rooms: Vec<u64> = (0..bodies::prompts(job.body, job.peek).max(1)).map(|_| bodies::room()).collect();
     let body = bodies::sglang(job.body, job.peek, id.as_bytes(), bootstrap, &rooms);
-    let out =
-        |leg: &Leg, plain| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &id, plain);
-    let (prefill_out, decode_out) = (out(&prefill, true), out(&decode, false));
+    let out = |leg: &Leg| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &id);
+    let (prefill_out, decode_out) = (out(&prefill), out(&decode));
+    ticket.decode_sent(None);
     let mut pair = Pair::start(
         worker,
         service,
@@ -63,7 +70,15 @@ pub(super) async fn attempt(
         (prefill, to_prefill, prefill_out),
         (decode, to_decode, decode_out),
     );
-    decided(&mut pair).await
+    let verdict = decided(worker, &mut pair).await;
+    if let Verdict::Relay(Answer::Stream { .. }) = verdict {
+        ticket.decode_began();
+    }
+    verdict
+}
+
+fn bootstrap_port(prefill: &Endpoint) -> u16 {
+    prefill.bootstrap_port.unwrap_or(BOOTSTRAP_PORT)
 }
 
 /// As in the URL: IPv6 bracketed.
@@ -98,7 +113,7 @@ fn undialled(side: Side, leg: &mut Leg, fault: Fault) -> Verdict {
 }
 
 /// Until the client's answer is clear.
-async fn decided(pair: &mut Pair) -> Verdict {
+async fn decided(worker: &Worker, pair: &mut Pair) -> Verdict {
     let (p, d) = pair.ids();
     loop {
         match pair.next().await {
@@ -106,9 +121,28 @@ async fn decided(pair: &mut Pair) -> Verdict {
             Event::Prefill(Prefilled::Rejected(head, body)) => return rejected(Side::Prefill, p, head, body),
             Event::Prefill(Prefilled::Failed(error, _)) => return prefill_lost(p, &error),
             Event::Decode(Begun::Good(answer)) => return Verdict::Relay(pair.settle(answer)),
-            Event::Decode(Begun::Bad(head, body)) => return rejected(Side::Decode, d, head, body),
+            Event::Decode(Begun::Bad(head, body)) => {
+                if head.status.is_server_error()
+                    && pair.waits_for_prefill()
+                    && no_bootstrap(worker, &pair.prefill()).await
+                {
+                    pair.blame_prefill();
+                    return Verdict::Failed(Side::Prefill, p, Reason::NoBootstrap, Err(Failure::NoBootstrap));
+                }
+                return rejected(Side::Decode, d, head, body);
+            }
             Event::Decode(Begun::Failed(error, _)) => return decode_lost(d, &error),
         }
+    }
+}
+
+/// Whether D's error is P's fault: nothing listens where its bootstrap server should be, so that no decode can come to its KV.
+/// Only a refusal says so; a port that the router is kept from by a firewall says nothing about the decodes' way to it.
+async fn no_bootstrap(worker: &Worker, prefill: &Endpoint) -> bool {
+    let dial = worker.shared.dial.dial(&prefill.host, bootstrap_port(prefill));
+    match timeout(BOOTSTRAP_CHECK, dial).await {
+        Ok(Err(error)) => error.kind() == ErrorKind::ConnectionRefused,
+        Ok(Ok(_)) | Err(_) => false,
     }
 }
 
@@ -117,7 +151,7 @@ fn prefill_lost(engine: u64, error: &LegError) -> Verdict {
     let reason = match error.fault {
         Fault::TotalTimeout => return Verdict::Refuse(Failure::Upstream(*error)),
         _ if error.is_reuse_race() => Reason::ReuseRace,
-        _ => Reason::PrefillLost,
+        _ => Reason::Lost,
     };
     let failure = Failure::Prefill { error: *error, decode_asked: true };
     Verdict::Failed(Side::Prefill, engine, reason, Err(failure))

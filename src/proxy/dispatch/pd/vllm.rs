@@ -93,7 +93,7 @@ impl Attempt<'_, '_> {
             EngineKind::Plain | EngineKind::Sglang => VllmConnector::Nixl,
         };
         let body = bodies::vllm_prefill(job.body, job.peek, job.route, connector);
-        let out = outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), id, true);
+        let out = outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), id);
         let (mut conn, answer) = match exchange(worker, &leg, &out, timeouts, job.deadline, *fresh).await {
             Sent::Answered(conn, answer) => (conn, answer),
             Sent::Withdrawn => return Err(Box::new(Verdict::Withdrawn(engine))),
@@ -176,16 +176,19 @@ impl Attempt<'_, '_> {
             };
             ticket.endpoint = Some(Arc::clone(leg.endpoint()));
             let engine = leg.endpoint().id;
-            let out =
-                outbound_with(ticket, self.job.parts, self.service, leg.endpoint(), Some(&body), id, false);
-            match self.send(&leg, &out, &params).await {
+            let out = outbound_with(ticket, self.job.parts, self.service, leg.endpoint(), Some(&body), id);
+            match self.send(ticket, &leg, &out, &params).await {
                 None => {
                     let failure = Failure::Upstream(LegError::before_write(Fault::FirstByteTimeout));
                     return Verdict::Failed(Side::Decode, engine, Reason::KvTooOld, Err(failure));
                 }
                 Some(Sent::Answered(conn, answer)) => {
                     leg.answered(clock::recent());
-                    return self.begun(conn, answer, leg, params).await;
+                    let verdict = self.begun(conn, answer, leg, params).await;
+                    if let Verdict::Relay(Answer::Stream { .. }) = verdict {
+                        ticket.decode_began();
+                    }
+                    return verdict;
                 }
                 Some(Sent::Withdrawn) => {
                     self.excluded.add(leg.endpoint());
@@ -211,7 +214,7 @@ impl Attempt<'_, '_> {
     }
 
     /// `None`: the parameters are too old by the time there is a connection.
-    async fn send(&self, leg: &Leg, out: &Outbound, params: &Params) -> Option<Sent> {
+    async fn send(&self, ticket: &mut Ticket, leg: &Leg, out: &Outbound, params: &Params) -> Option<Sent> {
         let timeouts = &self.worker.shared.timeouts;
         let deadline = self.job.deadline;
         let conn = match connect(self.worker, leg.endpoint(), timeouts.connect, deadline, self.fresh).await {
@@ -223,6 +226,7 @@ impl Attempt<'_, '_> {
             return None;
         }
         self.worker.shared.services[self.service.index].handed_over(age);
+        ticket.decode_sent(Some(age));
         Some(send(leg, conn, out, timeouts, deadline).await)
     }
 
@@ -265,7 +269,7 @@ fn prefill_lost(engine: u64, error: &LegError) -> Verdict {
             return Verdict::Failed(Side::Prefill, engine, Reason::Connect, Err(Failure::Upstream(*error)));
         }
         _ if error.is_reuse_race() => Reason::ReuseRace,
-        _ => Reason::PrefillLost,
+        _ => Reason::Lost,
     };
     let failure = Failure::Prefill { error: *error, decode_asked: false };
     Verdict::Failed(Side::Prefill, engine, reason, Err(failure))

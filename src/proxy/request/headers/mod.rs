@@ -13,6 +13,7 @@ use http::{Uri, Version};
 use super::class::{self, Class};
 use super::id::{self, RequestId};
 use super::media;
+use super::trace::{self, SpanId};
 
 /// What happens to the client's `Authorization`, `x-api-key` and `api-key`.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,8 @@ pub struct Forward<'a> {
     pub cookies: bool,
     /// Leave `Accept-Encoding` out: the router reads the answer itself.
     pub plain_answer: bool,
+    /// The leg's own span, in place of the parent in a `traceparent` that is known to be valid.
+    pub span: Option<&'a SpanId>,
     /// `X-Request-Id` as the engine sees it.
     pub request_id: &'a [u8],
 }
@@ -118,10 +121,21 @@ fn passing(out: &mut BytesMut, headers: &HeaderMap, forward: &Forward<'_>) -> Fo
         match class {
             Class::ForwardedFor => found.forwarded_for = true,
             Class::Cookie => found.cookie = true,
+            _ if text == trace::HEADER => traceparent(out, value.as_bytes(), forward.span),
             _ => line(out, text.as_bytes(), value.as_bytes()),
         }
     }
     found
+}
+
+fn traceparent(out: &mut BytesMut, value: &[u8], span: Option<&SpanId>) {
+    let Some(span) = span else { return line(out, trace::HEADER.as_bytes(), value) };
+    out.put_slice(trace::HEADER.as_bytes());
+    out.put_slice(b": ");
+    for piece in trace::child(value, span) {
+        out.put_slice(piece);
+    }
+    out.put_slice(b"\r\n");
 }
 
 /// One line from all of a header's values: h2 clients split cookies, and a chain of addresses must end with ours.

@@ -11,6 +11,7 @@ static FORWARD: LazyLock<Forward<'static>> = LazyLock::new(|| Forward {
     tls: false,
     credentials: Credentials::Pass,
     plain_answer: false,
+    span: None,
     cookies: false,
     request_id: b"id-1",
 });
