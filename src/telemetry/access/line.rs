@@ -125,8 +125,9 @@ impl Line<'_> {
         self.key(",\"retried\":");
         self.out.push(b'"');
         for (i, (role, reason)) in rows.iter().take(MOST_RETRIED).enumerate() {
-            let pieces = [if i == 0 { "" } else { "," }, role, "_", reason];
-            pieces.into_iter().for_each(|piece| self.out.extend_from_slice(piece.as_bytes()));
+            for piece in [if i == 0 { "" } else { "," }, role, "_", reason] {
+                self.out.extend_from_slice(piece.as_bytes());
+            }
         }
         self.out.push(b'"');
     }
