@@ -16,6 +16,7 @@ pub use health::Readiness;
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -33,8 +34,8 @@ pub struct AdminState {
     pub endpoints: Arc<dyn EndpointControl>,
     /// Brings gauges that are read from state up to date; called before each scrape.
     pub refresh: Arc<dyn Fn() + Send + Sync>,
-    /// The effective configuration as YAML. Paths of secret files, never their content.
-    pub config_text: Arc<str>,
+    /// The configuration in force as YAML. Paths of secret files, never their content.
+    pub config_text: Arc<ArcSwap<String>>,
     pub metrics: Arc<Metrics>,
     pub token: Arc<AdminToken>,
 }
@@ -88,7 +89,7 @@ async fn endpoint_metrics(State(state): State<AdminState>, turns: Arc<Semaphore>
 }
 
 async fn config_text(State(state): State<AdminState>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/yaml")], state.config_text.to_string())
+    ([(CONTENT_TYPE, "application/yaml")], state.config_text.load().to_string())
 }
 
 #[cfg(test)]

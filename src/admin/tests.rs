@@ -100,7 +100,7 @@ impl Admin {
             readiness: Arc::new(move || asked.lock().clone()),
             endpoints: Arc::clone(&fleet) as Arc<dyn EndpointControl>,
             refresh: Arc::new(|| {}),
-            config_text: "listen: 0.0.0.0:8080\n".into(),
+            config_text: Arc::new(arc_swap::ArcSwap::from_pointee("listen: 0.0.0.0:8080\n".to_owned())),
             metrics: Metrics::new(&words).unwrap(),
             token: Arc::new(AdminToken::load(token.map(|_| path.as_path())).unwrap()),
         };

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -19,7 +20,7 @@ use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accepted, Lane, Load, lane};
 use crate::proxy::request::route::Route;
 use crate::proxy::{dispatch, rescue};
-use crate::registry::Writer;
+use crate::registry::{Handle, Writer};
 use crate::telemetry::access::AccessSink;
 use crate::upstream::{Dial, Pool};
 
@@ -29,6 +30,8 @@ pub struct Router {
     pub shared: Arc<Shared>,
     /// The registry's one writer.
     pub writer: Writer,
+    /// The way to it.
+    pub changes: Handle,
     /// Traffic threads and the receiving ends of their lanes.
     pub workers: Vec<(Arc<Worker>, mpsc::Receiver<Accepted>)>,
     pub lanes: Vec<Lane>,
@@ -89,13 +92,12 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
         .context("access_log.sink")?;
     let (writer, view, changes) = Writer::new(&config.services, threads, &metrics.endpoints);
     let phases = Arc::new(Phases::default());
-    let config_text: Arc<str> = config::print(&config).into();
-    let budget =
-        config.limits.buffered_bytes.unwrap_or_else(|| limits::buffered_bytes().max(config.limits.body));
+    let config_text = Arc::new(ArcSwap::from_pointee(config::print(&config)));
     let shared = Arc::new(Shared {
         timeouts: Arc::new(config.timeouts.clone()),
         in_flight: Bound::new(config.limits.in_flight as u64),
-        buffered: Bound::new(budget),
+        buffered: Bound::new(limits::budget(&config.limits)),
+        limits: ArcSwap::from_pointee(config.limits.clone()),
         config: Arc::new(config),
         view,
         dial,
@@ -116,7 +118,7 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
         ));
         lanes.push(lane);
     }
-    let control = Arc::new(Control::new(Arc::clone(&shared), changes));
+    let control = Arc::new(Control::new(Arc::clone(&shared), changes.clone()));
     let refresh = Arc::clone(&control);
     let ready = Arc::clone(&shared);
     let loads: Vec<_> = workers.iter().map(|(worker, _)| Arc::clone(&worker.load)).collect();
@@ -128,7 +130,8 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
         metrics,
         token,
     };
-    Ok(Router { shared, writer, workers, lanes, places: Arc::new(Semaphore::new(places)), admin, access })
+    let places = Arc::new(Semaphore::new(places));
+    Ok(Router { shared, writer, changes, workers, lanes, places, admin, access })
 }
 
 /// `upstream.authorization: from_secret`, as the header value it becomes.

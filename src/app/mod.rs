@@ -4,12 +4,14 @@
 //! * `limits` — descriptors, memory and cores turned into the `auto` values.
 //! * `probe` — what engines are asked beside requests.
 //! * `control` — what the admin routes see and change.
+//! * `reload` — changes of the configuration file while it runs.
 //! * `run` — threads and runtimes of the real process, and its shutdown.
 
 mod build;
 mod control;
 mod limits;
 mod probe;
+mod reload;
 mod run;
 
 pub use build::{Router, build};

@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::build::{Router, build};
-use super::probe;
+use super::probe::Probes;
+use super::reload::Reload;
 use crate::admin::{self, AdminState};
-use crate::config::{self, RouterConfig};
+use crate::config::{self, Origin, RouterConfig};
 use crate::drain::{Phase, Phases, Signals, Tracker, run_sequence};
 use crate::proxy::admission::keys;
 use crate::proxy::context::{Shared, Worker};
@@ -31,22 +32,23 @@ const BACKLOG: u32 = 4096;
 const LOG_FLUSH: Duration = Duration::from_secs(2);
 
 /// Runs the router until a signal has led it through its shutdown. Errors are those of starting.
-pub fn run(config: RouterConfig) -> anyhow::Result<()> {
+pub fn run(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let served = runtime.block_on(serve(config));
+    let served = runtime.block_on(serve(config, origin));
     // Not waiting for a secret file on a file system that hangs.
     runtime.shutdown_background();
     served
 }
 
-async fn serve(config: RouterConfig) -> anyhow::Result<()> {
+async fn serve(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
+    let hangup = Reload::signal().context("signal handlers")?;
     let mut signals = Signals::new().context("signal handlers")?;
     let (front_at, admin_at) = (config.listen, config.admin.listen);
     for note in config::notes(&config) {
         info!("{note}");
     }
-    let Router { shared, writer, workers, lanes, places, admin, access } =
+    let Router { shared, writer, changes, workers, lanes, places, admin, access } =
         build(config, Arc::new(TcpDial::default()))?;
     let front = bind(front_at).with_context(|| format!("listen {front_at}"))?;
     let admin_listener = bind(admin_at).with_context(|| format!("admin.listen {admin_at}"))?;
@@ -57,13 +59,17 @@ async fn serve(config: RouterConfig) -> anyhow::Result<()> {
     for (worker, lane) in workers {
         ended.push(traffic_thread(worker, lane)?);
     }
+    let config_text = Arc::clone(&admin.config_text);
     admin_thread(admin_listener.into_std()?, admin, Arc::clone(&phases))?;
     let tasks = Tracker::default();
     tasks.spawn("registry-writer", writer.run());
     tasks.spawn("phase-metric", follow_phase(Arc::clone(&shared)));
     let stop = CancellationToken::new();
     watch_files(&tasks, &shared, &stop);
-    probe::start(&tasks, &shared, &stop);
+    let mut probes = Probes::new(&tasks, &shared, &stop);
+    probes.follow();
+    let reload = Reload::new(origin, Arc::clone(&shared), changes, config_text);
+    tasks.spawn("reload", reload.run(hangup, probes, stop.clone()));
     let router_metrics = shared.metrics.router.clone();
     tasks.spawn("accept", accept_loop(Box::new(front), lanes, places, router_metrics, Arc::clone(&phases)));
     info!(

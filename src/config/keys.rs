@@ -8,6 +8,8 @@
 pub enum Reload {
     /// At the next start of the process.
     Start,
+    /// By a reload of the file: when it changes, and at SIGHUP.
+    Live,
     /// The path is fixed at start; the content of the file it names is read again when it changes.
     Content,
 }
@@ -41,6 +43,10 @@ const fn key(path: &'static str, kind: &'static str, default: &'static str) -> K
     Key { path, kind, default, reload: Reload::Start }
 }
 
+const fn live(path: &'static str, kind: &'static str, default: &'static str) -> Key {
+    Key { path, kind, default, reload: Reload::Live }
+}
+
 const fn content(path: &'static str, default: &'static str) -> Key {
     Key { path, kind: "path", default, reload: Reload::Content }
 }
@@ -52,14 +58,14 @@ pub const KEYS: &[Key] = &[
     key("admin.listen", "IP:PORT", "0.0.0.0:9090"),
     content("admin.token_file", "null"),
     content("api_keys_file", "null"),
-    key("limits.body", "size", "64MiB"),
-    key("limits.buffered_bytes", "auto or size", "auto"),
-    key("limits.headers", "count", "100"),
-    key("limits.header_bytes", "size", "64KiB"),
-    key("limits.url", "size", "8KiB"),
+    live("limits.body", "size", "64MiB"),
+    live("limits.buffered_bytes", "auto or size", "auto"),
+    live("limits.headers", "count", "100"),
+    live("limits.header_bytes", "size", "64KiB"),
+    live("limits.url", "size", "8KiB"),
     key("limits.connections", "auto or count", "auto"),
-    key("limits.in_flight", "count", "0"),
-    key("limits.h2_streams", "count", "100"),
+    live("limits.in_flight", "count", "0"),
+    live("limits.h2_streams", "count", "100"),
     key("timeouts.header_read", "duration", "10s"),
     key("timeouts.body_progress", "duration", "30s"),
     key("timeouts.connect", "duration", "1s"),
@@ -76,27 +82,27 @@ pub const KEYS: &[Key] = &[
     key("log.level", "error, warn, info, debug or trace", "info"),
     key("log.format", "json or text", "text"),
     key("services[].name", "name", "required"),
-    key("services[].models", "list of names", "[]"),
-    key("services[].model_match", "auto, any or listed", "auto"),
+    live("services[].models", "list of names", "[]"),
+    live("services[].model_match", "auto, any or listed", "auto"),
     key("services[].engine.kind", "plain, sglang or vllm", "plain"),
     key("services[].engine.connector", "nixl or store", "nixl"),
-    key("services[].discovery.static.prefill[].url", "http://HOST:PORT", "required"),
-    key("services[].discovery.static.prefill[].bootstrap_port", "port", "8998"),
-    key("services[].discovery.static.decode[].url", "http://HOST:PORT", "required"),
-    key("services[].discovery.static.mixed[].url", "http://HOST:PORT", "required"),
-    key("services[].policy.mixed", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
-    key("services[].policy.prefill", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
-    key("services[].policy.decode", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
-    key("services[].retries.max", "count", "2"),
-    key("services[].retries.budget", "share", "20%"),
-    key("services[].retries.floor", "count", "3"),
+    live("services[].discovery.static.prefill[].url", "http://HOST:PORT", "required"),
+    live("services[].discovery.static.prefill[].bootstrap_port", "port", "8998"),
+    live("services[].discovery.static.decode[].url", "http://HOST:PORT", "required"),
+    live("services[].discovery.static.mixed[].url", "http://HOST:PORT", "required"),
+    live("services[].policy.mixed", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
+    live("services[].policy.prefill", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
+    live("services[].policy.decode", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
+    live("services[].retries.max", "count", "2"),
+    live("services[].retries.budget", "share", "20%"),
+    live("services[].retries.floor", "count", "3"),
     key("services[].upstream.authorization", "auto, pass, strip or {from_secret: path}", "auto"),
     content("services[].upstream.authorization.from_secret", "null"),
     key("services[].upstream.idle", "duration", "4s"),
-    key("services[].upstream.cookies", "true or false", "false"),
-    key("services[].upstream.handoff_max_age", "duration", "15s"),
-    key("services[].upstream.kv_lease", "duration", "30s"),
-    key("services[].upstream.cancel_decode_grace", "auto or duration", "auto"),
+    live("services[].upstream.cookies", "true or false", "false"),
+    live("services[].upstream.handoff_max_age", "duration", "15s"),
+    live("services[].upstream.kv_lease", "duration", "30s"),
+    live("services[].upstream.cancel_decode_grace", "auto or duration", "auto"),
 ];
 
 /// Keys of the design that this version does not have. Refused with those words: nothing is wrong with the spelling,

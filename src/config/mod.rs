@@ -14,11 +14,13 @@
 //! paths and are opened by who uses them.
 
 mod defaults;
+mod diff;
 mod endpoint;
 mod keys;
 mod load;
 mod node;
 mod notes;
+mod origin;
 mod print;
 mod problem;
 mod reader;
@@ -33,9 +35,11 @@ mod units;
 mod validate;
 mod words;
 
+pub use diff::{Changes, changes};
 pub use keys::{KEYS, Key, OTHER_VARIABLES, Reload};
 pub use load::load;
 pub use notes::notes;
+pub use origin::Origin;
 pub use print::{Document, document, print};
 pub use problem::{Place, Problem};
 pub use router::*;

@@ -104,7 +104,11 @@ fn documented() -> Vec<Vec<String>> {
 #[test]
 fn the_documentation_has_exactly_the_keys_of_the_code() {
     let in_code = |key: &Key| {
-        let reload = if key.reload == Reload::Content { "content" } else { "start" };
+        let reload = match key.reload {
+            Reload::Content => "content",
+            Reload::Live => "live",
+            Reload::Start => "start",
+        };
         let variable = key.variable().unwrap_or_else(|| "-".to_owned());
         [key.path, key.kind, key.default, reload, &variable].map(str::to_owned).to_vec()
     };

@@ -25,5 +25,6 @@ mod pd_basic;
 mod policies;
 mod process;
 mod relay;
+mod reload;
 mod replay;
 mod upstream;
