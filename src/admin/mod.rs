@@ -8,10 +8,12 @@ mod answer;
 pub mod auth;
 mod endpoints;
 mod health;
+mod status;
 
 pub use auth::AdminToken;
 pub use endpoints::{DrainChange, EndpointControl, EndpointStatus};
 pub use health::Readiness;
+pub use status::{RoleStatus, RouterStatus, ServiceStatus};
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +33,8 @@ use crate::metrics::{self, Metrics};
 pub struct AdminState {
     /// Asked at every `/readyz`; cheap.
     pub readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
+    /// Asked at every `/status`.
+    pub status: Arc<dyn Fn() -> RouterStatus + Send + Sync>,
     pub endpoints: Arc<dyn EndpointControl>,
     /// Brings gauges that are read from state up to date; called before each scrape.
     pub refresh: Arc<dyn Fn() + Send + Sync>,
@@ -60,6 +64,7 @@ pub fn routes(state: AdminState) -> Router {
         .route("/readyz", get(health::ready))
         .route("/metrics", get(main_metrics))
         .route("/metrics/endpoints", get(move |state| endpoint_metrics(state, turns)))
+        .route("/status", get(status::status))
         .route("/endpoints", get(endpoints::list))
         .route("/endpoints/{id}/drain", drain)
         .route("/config", get(config_text))

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::control::Control;
 use super::limits;
+use super::status::status;
 use crate::admin::{AdminState, AdminToken, Readiness};
 use crate::config::secret_file::{Mistake, Secret, Watched};
 use crate::config::{self, Authorization, RouterConfig};
@@ -22,6 +23,7 @@ use crate::proxy::request::route::Route;
 use crate::proxy::{dispatch, rescue};
 use crate::registry::{Handle, Writer};
 use crate::telemetry::access::AccessSink;
+use crate::types::clock;
 use crate::upstream::{Dial, Pool};
 
 /// A router that is ready to be run.
@@ -122,8 +124,11 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     let refresh = Arc::clone(&control);
     let ready = Arc::clone(&shared);
     let loads: Vec<_> = workers.iter().map(|(worker, _)| Arc::clone(&worker.load)).collect();
+    let readiness = Arc::new(move || readiness(&ready, &loads));
+    let (shown, asked, since) = (Arc::clone(&shared), Arc::clone(&readiness), clock::now());
     let admin = AdminState {
-        readiness: Arc::new(move || readiness(&ready, &loads)),
+        readiness,
+        status: Arc::new(move || status(&shown, &asked(), since)),
         endpoints: control,
         refresh: Arc::new(move || refresh.refresh()),
         config_text,

@@ -5,6 +5,7 @@
 //! * `probe` — what engines are asked beside requests.
 //! * `control` — what the admin routes see and change.
 //! * `reload` — changes of the configuration file while it runs.
+//! * `status` — how the router is, for operators.
 //! * `run` — threads and runtimes of the real process, and its shutdown.
 
 mod build;
@@ -13,6 +14,7 @@ mod limits;
 mod probe;
 mod reload;
 mod run;
+mod status;
 
 pub use build::{Router, build};
 pub use control::Control;

@@ -98,6 +98,11 @@ impl RouterMetrics {
         self.config_ok.set(i64::from(ok));
     }
 
+    /// Whether the configuration file was good when it was last read.
+    pub fn config_ok(&self) -> bool {
+        self.config_ok.get() == 1
+    }
+
     /// The process entered a shutdown phase: its series becomes 1, the others 0.
     pub fn phase(&self, current: &'static str) {
         for (word, gauge) in &self.phases {

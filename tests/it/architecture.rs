@@ -33,7 +33,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("engine", &["types", "drain"]),
-    ("cli", &["types", "config", "drain", "engine", "app"]),
+    ("cli", &["types", "config", "drain", "engine", "admin", "app"]),
 ];
 
 /// Longest file, lines.

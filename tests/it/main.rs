@@ -11,6 +11,7 @@
 mod admin;
 mod architecture;
 mod budgets;
+mod cli;
 mod config;
 mod docs;
 mod edges;

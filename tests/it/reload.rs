@@ -11,6 +11,7 @@ use tandem::testkit::engine::openai::{ChatStream, chat_json};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, Script};
 use tandem::testkit::fixtures::{chat_body, post_chat};
 use tandem::testkit::task::spawn;
+use tandem::types::clock::now;
 
 use super::process::{Process, SOON, poll};
 use super::replay::scale;
@@ -155,7 +156,7 @@ async fn b179_reloads_under_load_refuse_and_cut_nothing() {
     let rig = std::sync::Arc::new(Rig::start().await);
     let time = scale(Duration::from_secs(4), Duration::from_mins(5));
     let pause = scale(Duration::from_millis(100), Duration::from_secs(2));
-    let end = std::time::Instant::now() + time;
+    let end = now() + time;
     let mut clients = Vec::new();
     for n in 0..30 {
         let rig = std::sync::Arc::clone(&rig);
@@ -164,7 +165,7 @@ async fn b179_reloads_under_load_refuse_and_cut_nothing() {
         clients.push(spawn(async move {
             let mut asked = 0;
             let mut client = rig.process.client().await;
-            while std::time::Instant::now() < end {
+            while now() < end {
                 if !streams {
                     client = rig.process.client().await;
                 }
@@ -181,7 +182,7 @@ async fn b179_reloads_under_load_refuse_and_cut_nothing() {
         [yaml(&[a, b], ""), yaml(&[b], "limits: { in_flight: 500 }"), "broken: [".to_owned(), yaml(&[a], "")];
     let mut taken = 0;
     for version in versions.iter().cycle() {
-        if std::time::Instant::now() >= end {
+        if now() >= end {
             break;
         }
         taken += u32::from(rig.reload(version).await);
