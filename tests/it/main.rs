@@ -12,6 +12,7 @@ mod admin;
 mod architecture;
 mod budgets;
 mod config;
+mod deploy;
 mod docs;
 mod edges;
 mod engine;
