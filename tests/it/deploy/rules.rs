@@ -138,7 +138,7 @@ fn engines(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
     let headless = deploy.at(&admin, "/spec/clusterIP") == "None"
         && deploy.at(&admin, "/spec/publishNotReadyAddresses") == true
         && deploy.at(&admin, "/spec/ports/0/targetPort") == "admin"
-        && deploy.at(&admin, "/spec/ports/0/port").to_string() == port
+        && deploy.at(&admin, "/spec/ports/0/port").as_u64() == port.parse().ok()
         && port == config.admin.listen.port().to_string();
     wrong.unless(headless, format!("engines: {routers} is not every router's admin port"));
 }
