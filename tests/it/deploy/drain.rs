@@ -15,7 +15,7 @@ use super::python;
 use crate::process::{Process, SOON};
 
 /// Longest wait for the script: a Python has to start, on a machine that is shared.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// A stream that lasts until its client leaves, or a short answer.
 fn answer(request: &RecordedRequest) -> Vec<Step> {
