@@ -6,7 +6,8 @@ nothing to do once they run.
 
 Choices that differ from a peer's default, each because it costs the peer less or nothing:
 
-* policy round_robin. The default, cache_aware, keeps a tree of all prompts, which is nothing to choose by here.
+* policy round_robin. The default, cache_aware, keeps a tree of all prompts, which is nothing to choose by here;
+  vllm-router's asks both engines for the prompt's tokens first (/v1/chat/completions/render), for each request.
 * log level of errors only; the default writes several lines for each request.
 * worker-startup-check-interval 1: they look for their engines every 30 s.
 * smg: no polling of the engines' load, which nothing here looks at.
