@@ -27,7 +27,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and three rounds")
     parser.add_argument("--rounds", type=int, help="rounds, each with every contender (default 5, quick 3)")
-    parser.add_argument("--shapes", help=f"comma-separated part of {','.join(shapes.NAMES)} (default: those of one leg)")
+    parser.add_argument("--shapes", help=f"comma-separated part of {','.join(shapes.NAMES)} "
+                        "(default: those of one leg)")
     parser.add_argument("--contenders", help="comma-separated part of "
                         + ",".join(each.name for each in contenders.everybody()))
     parser.add_argument("--peers", type=pathlib.Path, help="folder of programs of the Python environment that has "

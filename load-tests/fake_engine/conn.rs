@@ -4,19 +4,14 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::answer::{self, Book, Stream};
-use crate::common::{ASK_HEADER, Ask, SMALL_ANSWER, body_sum, now};
+use crate::common::{Ask, SMALL_ANSWER, now};
 use crate::pd::{Pairs, Reply, Role};
-
-/// First read of a connection that may only hold an idle stream.
-const SMALL_READ: usize = 4 * 1024;
-/// Reads inside a large body.
-const LARGE_READ: usize = 64 * 1024;
-const MAX_HEADERS: usize = 64;
+use crate::request::{Kind, keep_body, read_body, read_head, refuse};
 
 /// What routers ask an engine before they trust it, one answer for all: is it well, what is it, which model has it.
 const ABOUT: &str = concat!(
@@ -38,24 +33,6 @@ impl Engine {
     pub fn new(pd: bool) -> Self {
         Self { pairs: pd.then(Pairs::default), ..Self::default() }
     }
-}
-
-#[derive(Debug, PartialEq)]
-enum Kind {
-    Post,
-    /// What [`Pairs`] counted.
-    Report,
-    Probe,
-}
-
-/// What the engine needs of a request head.
-struct Head {
-    kind: Kind,
-    length: usize,
-    /// None: it is in the prompt, or it is left open.
-    ask: Option<Ask>,
-    /// Bytes of the head itself.
-    size: usize,
 }
 
 /// Serves one connection until the peer closes it.
@@ -94,87 +71,6 @@ pub async fn serve(mut stream: TcpStream, engine: &Engine, role: Role) -> io::Re
             write_stream(&mut stream, &engine.book.stream(ask), ask, sum).await?;
         }
     }
-}
-
-async fn refuse(stream: &mut TcpStream, status: &str, why: &str) -> io::Result<()> {
-    stream.write_all(answer::refusal(status, why).as_bytes()).await?;
-    Err(io::ErrorKind::InvalidData.into())
-}
-
-async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<Option<Head>> {
-    loop {
-        match parse(buffer) {
-            Ok(Some(head)) => {
-                buffer.advance(head.size);
-                return Ok(Some(head));
-            }
-            Ok(None) => {}
-            Err(status) => {
-                refuse(stream, status, "").await?;
-            }
-        }
-        buffer.reserve(SMALL_READ);
-        if stream.read_buf(buffer).await? == 0 {
-            return Ok(None);
-        }
-    }
-}
-
-/// The head at the front of `bytes`, `None` if more is needed, or the status to refuse it with.
-fn parse(bytes: &[u8]) -> Result<Option<Head>, &'static str> {
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut request = httparse::Request::new(&mut headers);
-    let size = match request.parse(bytes) {
-        Ok(httparse::Status::Complete(size)) => size,
-        Ok(httparse::Status::Partial) => return Ok(None),
-        Err(_) => return Err("400 Bad Request"),
-    };
-    let kind = match (request.method, request.path) {
-        (Some("POST"), _) => Kind::Post,
-        (_, Some("/load-report")) => Kind::Report,
-        _ => Kind::Probe,
-    };
-    let mut head = Head { kind, length: 0, ask: None, size };
-    for header in request.headers.iter() {
-        let value = std::str::from_utf8(header.value).map_err(|_| "400 Bad Request")?;
-        if header.name.eq_ignore_ascii_case("content-length") {
-            head.length = value.trim().parse().map_err(|_| "400 Bad Request")?;
-        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-            return Err("411 Length Required");
-        } else if header.name.eq_ignore_ascii_case(ASK_HEADER) {
-            head.ask = Some(Ask::parse(value).map_err(|_| "400 Bad Request")?);
-        }
-    }
-    Ok(Some(head))
-}
-
-/// Reads the body and forgets it; the answer is its sum.
-async fn read_body(stream: &mut TcpStream, buffer: &mut BytesMut, length: usize) -> io::Result<u64> {
-    let (mut left, mut sum) = (length, 0);
-    loop {
-        let here = left.min(buffer.len());
-        sum += body_sum(&buffer[..here]);
-        buffer.advance(here);
-        left -= here;
-        if left == 0 {
-            return Ok(sum);
-        }
-        buffer.reserve(if left > SMALL_READ { LARGE_READ } else { SMALL_READ });
-        if stream.read_buf(buffer).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-}
-
-/// Reads the body and keeps it.
-async fn keep_body(stream: &mut TcpStream, buffer: &mut BytesMut, length: usize) -> io::Result<BytesMut> {
-    while buffer.len() < length {
-        buffer.reserve(length - buffer.len());
-        if stream.read_buf(buffer).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(buffer.split_to(length))
 }
 
 /// Head and first event together, then one write per burst, as engines send tokens.

@@ -14,6 +14,7 @@ mod common;
 mod answer;
 mod conn;
 mod pd;
+mod request;
 
 use std::io;
 use std::net::SocketAddr;
