@@ -129,13 +129,11 @@ impl Pairs {
         }
         let (call, called) = oneshot::channel();
         self.rooms.borrow_mut().insert(room, (role, call));
-        match tokio::time::timeout(MEETING, called).await {
-            Ok(met) => met.map_err(|_| "a room twice"),
-            Err(_) => {
-                self.rooms.borrow_mut().remove(&room);
-                Err("alone in its room")
-            }
-        }
+        let Ok(met) = tokio::time::timeout(MEETING, called).await else {
+            self.rooms.borrow_mut().remove(&room);
+            return Err("alone in its room");
+        };
+        met.map_err(|_| "a room twice")
     }
 
     /// Parameters as NIXL gives them: a block for 16 tokens, a token for four characters.
