@@ -9,4 +9,5 @@ mod head;
 mod holds;
 mod retry;
 mod rig;
+mod storm;
 mod totals;
