@@ -1,8 +1,9 @@
 //! What a case may come to: the retry table of `docs/pd.md`, read against what the engines saw.
 
-use tandem::engine::expected;
+use tandem::engine::{Ended, expected};
 use tandem::types::clock::Instant;
 
+use super::super::rig::ms;
 use super::cases::{Case, Harm, Side, Stage};
 use super::client::{Answer, Ask};
 use super::legs::Leg;
@@ -52,8 +53,20 @@ pub(super) fn expect(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect
         (_, Harm::Silent) if case.stage == Stage::Sent && case.is_sglang() => {
             tried_on(Refused(504, "prefill_timeout", true))
         }
+        _ if answer.is_some_and(|a| a.status == 200) && case.stage != Stage::Streaming && may_race(ask, legs) => Whole,
         _ => lost_decode(case),
     }
+}
+
+/// A leg lost so early on a connection that had waited that the engine may have closed it before: that is tried again.
+fn may_race(ask: &Ask, legs: &[Leg]) -> bool {
+    let early = |leg: &Leg| {
+        let lost = leg.logged.ended.filter(|(how, _)| matches!(how, Ended::Cut | Ended::Died));
+        leg.logged.ordinal > 0
+            && leg.logged.status.is_none()
+            && lost.is_some_and(|(_, at)| at - leg.logged.head_at <= ms(105))
+    };
+    legs.iter().any(|leg| leg.side == ask.case.side && early(leg))
 }
 
 /// `None`: it is ignored, because the client has its first token or gets it before the silence is noticed.
@@ -84,11 +97,21 @@ fn in_weather(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect {
         Harm::Slow if everywhere || answer.is_some_and(|a| a.status == 504) => {
             Refused(504, "upstream_timeout", false)
         }
-        Harm::Killed if case.side == Side::Decode && legs.iter().any(|leg| leg.side == Side::Decode && leg.died()) => {
-            lost_decode(case)
+        // A lost connection, the same engine again, another dead one: all attempts are used up.
+        Harm::Killed if answer.is_some_and(|a| a.status == 502) && may_race(ask, legs) => {
+            let code = answer.map(|a| a.json()["error"]["code"] == "upstream_connect_failed");
+            if code == Some(true) { Refused(502, "upstream_connect_failed", false) } else { lost_decode(case) }
+        }
+        Harm::Killed if case.side == Side::Decode && died(legs) => {
+            let again = case.stage != Stage::Streaming && may_race(ask, legs);
+            if again && answer.is_some_and(|a| a.status == 200) { Whole } else { lost_decode(case) }
         }
         _ => Whole,
     }
+}
+
+fn died(legs: &[Leg]) -> bool {
+    legs.iter().any(|leg| leg.side == Side::Decode && leg.died())
 }
 
 /// Legs that ran into the fault, or requests that met the weather: 0 means that the case did not happen.
@@ -100,38 +123,30 @@ pub(super) fn hits(ask: &Ask, legs: &[Leg]) -> usize {
 /// Whether the case really happened, as far as anything shows it. `strike`: when the weather came.
 pub(super) fn happened(ask: &Ask, legs: &[Leg], answer: Option<&Answer>, strike: Option<Instant>) -> bool {
     let case = &ask.case;
-    let met = || legs.iter().any(|leg| leg.side == case.side && ask.victims & (1 << leg.host) != 0);
-    let attempts = {
-        let mut names: Vec<&str> = legs.iter().map(|leg| leg.attempt.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        names.len()
+    let on_victim = |leg: &&Leg| leg.side == case.side && ask.victims & (1 << leg.host) != 0;
+    let met = |what: &dyn Fn(&Leg) -> bool| legs.iter().filter(on_victim).any(what);
+    // Nothing of it is on the engine any more: KV of vLLM's decode, or a decode that waits for its prefill.
+    let unseen = match case.side {
+        Side::Prefill => case.stage == Stage::Streaming || (!case.is_sglang() && case.stage == Stage::Transfer),
+        _ => !case.is_sglang() && matches!(case.stage, Stage::Sent | Stage::Computing),
     };
+    let failed = answer.is_some_and(|answer| answer.status != 200);
     match case.harm {
         Harm::None | Harm::Leaves | Harm::Resets => true,
         // Nothing of a dial that failed is in any engine's log; a request that failed with all of them met it.
-        Harm::Refused | Harm::Unanswered => answer.is_some_and(|a| a.status != 200),
-        Harm::Slow => answer.is_some_and(|a| a.status != 200) || attempts > 1,
-        Harm::Raced => legs.iter().any(|leg| {
-            leg.side == case.side && leg.logged.ordinal > 0 && leg.logged.ended.is_some_and(|(how, _)| how.as_str() == "cut")
-        }),
-        Harm::Killed => legs.iter().any(|leg| leg.side == case.side && leg.died()) || killed_under(case, legs, ask),
-        // A decode that waits for its prefill is in no log.
-        Harm::Drained if !case.is_sglang() && case.side == Side::Decode && case.stage != Stage::Streaming => true,
-        Harm::Drained => {
-            strike.is_some_and(|at| legs.iter().any(|leg| leg.side == case.side && ask.victims & (1 << leg.host) != 0 && leg.runs_at(at)))
-                || (case.side == Side::Prefill && case.stage == Stage::Streaming && met())
-        }
-        _ => met(),
+        Harm::Refused | Harm::Unanswered => failed,
+        Harm::Slow => failed || legs.first().zip(legs.last()).is_some_and(|(a, b)| a.attempt != b.attempt),
+        Harm::Raced => met(&|leg| leg.logged.ordinal > 0 && is_cut(leg)),
+        Harm::Killed if unseen => met(&|_| true),
+        Harm::Killed => met(&Leg::died),
+        Harm::Drained if unseen => case.side == Side::Decode || met(&|_| true),
+        Harm::Drained => strike.is_some_and(|at| met(&|leg| leg.runs_at(at))),
+        _ => met(&|_| true),
     }
 }
 
-/// A prefill that had answered is killed with nothing of this request on it but its KV.
-fn killed_under(case: &Case, legs: &[Leg], ask: &Ask) -> bool {
-    case.side == Side::Prefill
-        && (case.stage == Stage::Streaming || !case.is_sglang())
-        && case.stage != Stage::Computing
-        && legs.iter().any(|leg| leg.side == Side::Prefill && ask.victims & (1 << leg.host) != 0)
+fn is_cut(leg: &Leg) -> bool {
+    matches!(leg.logged.ended, Some((Ended::Cut, _)))
 }
 
 /// The outcome that the access line must name, and whether this is what the client got.

@@ -47,7 +47,9 @@ pub(super) fn corrupted(world: &World) {
         for life in &host.lives {
             let state = life.state();
             for name in ["corrupted", "mismatched", "dirtied", "stale_pulls", "duplicate_rooms", "fatal_params"] {
-                assert_eq!(state.count(name), 0, "{name} at {}", host.name);
+                // The pages of an engine that was killed went with it.
+                let gone = name == "dirtied" && life.is_dead();
+                assert!(gone || state.count(name) == 0, "{name} {} at {}", state.count(name), host.name);
             }
         }
     }

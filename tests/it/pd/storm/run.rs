@@ -32,6 +32,7 @@ struct Storm {
     seed: u64,
     random: fastrand::Rng,
     world: World,
+    /// By variant.
     counts: HashMap<Case, usize>,
     /// Outcome by request id, to be found in the access lines.
     outcomes: HashMap<String, &'static str>,
@@ -50,7 +51,7 @@ pub(super) async fn storm(kind: Kind) {
         seed,
         random: fastrand::Rng::with_seed(seed),
         world: World::new(kind),
-        counts: all(kind).into_iter().map(|case| (case, 0)).collect(),
+        counts: all(kind).into_iter().map(|case| (case.variant(), 0)).collect(),
         outcomes: HashMap::new(),
         once: Once::default(),
         sent: 0,
@@ -67,17 +68,15 @@ pub(super) async fn storm(kind: Kind) {
 impl Storm {
     async fn round(&mut self) {
         self.round += 1;
-        let lacking: Vec<Case> = all(self.world.kind())
-            .into_iter()
-            .filter(|case| self.counts[case] < ENOUGH)
-            .collect();
+        let lacking: Vec<Case> = all(self.world.kind()).into_iter().filter(|case| self.lacks(*case) > 0).collect();
         let first = lacking[self.random.usize(..lacking.len())];
         self.weather = first.weather();
         let choice: Vec<Case> = lacking.into_iter().filter(|case| case.weather() == self.weather).collect();
         self.victims = self.victims(first.harm);
-        let want: usize = choice.iter().map(|case| ENOUGH - self.counts[case]).sum();
+        // Of both stream flags, where they are one variant: so at least as many as it takes.
+        let want: usize = choice.iter().map(|case| self.lacks(*case)).sum();
         let mut asks: Vec<Ask> = Vec::new();
-        for _ in 0..ROUND.min(want * 2) {
+        for _ in 0..ROUND.min(want.max(8)) {
             let case = choice[self.random.usize(..choice.len())];
             asks.push(self.ask(case));
         }
@@ -88,6 +87,10 @@ impl Storm {
             self.judge(ask, seen, &legs, strike);
         }
         self.legs_were_told(&legs);
+    }
+
+    fn lacks(&self, case: Case) -> usize {
+        ENOUGH.saturating_sub(self.counts[&case.variant()])
     }
 
     /// All three engines of a side, or two of them: then a retry can help.
@@ -182,7 +185,7 @@ impl Storm {
         };
         self.outcomes.insert(ask.id.clone(), outcome);
         if happened(ask, legs, answer, strike) {
-            *self.counts.get_mut(&ask.case).unwrap() += 1;
+            *self.counts.get_mut(&ask.case.variant()).unwrap() += 1;
         }
     }
 
@@ -210,6 +213,7 @@ impl Storm {
         rest::corrupted(&self.world);
         self.world.router.assert_pair_invariants(&[], &[]).await;
         rest::outcomes(&self.world, &self.outcomes);
+        // Shown by a runner that shows the output of what passed.
         let (rounds, sent, cases) = (self.round, self.sent, self.counts.len());
         println!("{cases} variants, {sent} requests in {rounds} rounds, STORM_SEED={}", self.seed);
     }
