@@ -163,9 +163,16 @@ mod tests {
 
     #[test]
     fn words_that_mean_nothing_are_refused() {
-        for bad in
-            ["statuss=500", "status=abc", "status=99", "delay=5", "after=2", "after=2,status=500", "reset=1", "at=1s,hang"]
-        {
+        for bad in [
+            "statuss=500",
+            "status=abc",
+            "status=99",
+            "delay=5",
+            "after=2",
+            "after=2,status=500",
+            "reset=1",
+            "at=1s,hang",
+        ] {
             assert!(Fault::parse(bad).is_err(), "{bad}");
         }
         assert!(for_engine("router:reset", Role::Plain, "a").is_err());

@@ -207,7 +207,10 @@ fn every_harm_and_every_stage_is_drawn_for_some_kind() {
     let all: Vec<Case> = [Kind::Guarded, Kind::Unguarded, Kind::Pull].into_iter().flat_map(all).collect();
     for &(side, harm, stages) in TABLE {
         for &stage in stages {
-            assert!(all.iter().any(|c| (c.side, c.harm, c.stage) == (side, harm, stage)), "{side:?} {harm:?} {stage:?}");
+            assert!(
+                all.iter().any(|c| (c.side, c.harm, c.stage) == (side, harm, stage)),
+                "{side:?} {harm:?} {stage:?}"
+            );
         }
     }
     let distinct: std::collections::HashSet<_> = all.iter().collect();

@@ -24,6 +24,8 @@ pub(super) struct Ask {
     /// Bits of the engines that are at fault.
     pub(super) victims: u32,
     pub(super) jitter: u64,
+    /// Words of the prompt beyond its own two.
+    pub(super) words: usize,
 }
 
 /// What came back. `None`: the client did not wait for it.
@@ -39,14 +41,18 @@ pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) told_not_to_retry: bool,
     pub(super) body: Vec<u8>,
-    pub(super) events: bool,
     /// By its own framing.
     pub(super) complete: bool,
+    /// The data of a stream's events, or the one object of an answer that is none.
+    said: Vec<Value>,
+    /// A stream ends with `[DONE]`.
+    done: bool,
 }
 
 impl Ask {
     pub(super) fn body(&self) -> String {
-        let messages = json!([{"role": "user", "content": format!("storm {}", self.id)}]);
+        let prompt = format!("storm {}{}", self.id, " on".repeat(self.words));
+        let messages = json!([{"role": "user", "content": prompt}]);
         json!({"model": "tiny", "messages": messages, "stream": self.case.stream, "max_tokens": TOKENS})
             .to_string()
     }
@@ -94,13 +100,10 @@ impl Ask {
             return None;
         }
         let seen = client.read_response().await.unwrap();
-        Some(Answer {
-            status: seen.status(),
-            told_not_to_retry: seen.header("x-should-retry") == Some("false"),
-            events: seen.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")),
-            complete: seen.is_complete(),
-            body: seen.body,
-        })
+        let (status, complete) = (seen.status(), seen.is_complete());
+        let [told, kind] =
+            ["x-should-retry", "content-type"].map(|n| seen.header(n).unwrap_or_default().to_owned());
+        Some(Answer::new(status, &told, &kind, seen.body, complete))
     }
 
     async fn h2(&self, net: &MemoryNet, leaves: bool) -> Option<Answer> {
@@ -124,48 +127,48 @@ impl Ask {
         let seen = timeout(super::LONGEST, stream.finish()).await.unwrap().unwrap();
         client.abort();
         let header = |name: &str| seen.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        Some(Answer {
-            status: seen.status.as_u16(),
-            told_not_to_retry: header("x-should-retry") == "false",
-            events: header("content-type").starts_with("text/event-stream"),
-            complete: seen.end == BodyEnd::Complete,
-            body: seen.body,
-        })
+        let complete = seen.end == BodyEnd::Complete;
+        let (told, kind) = (header("x-should-retry"), header("content-type"));
+        Some(Answer::new(seen.status.as_u16(), told, kind, seen.body.clone(), complete))
     }
 }
 
 impl Answer {
-    fn data(&self) -> Vec<Value> {
-        let events = sse::parse(&self.body);
-        events.iter().filter(|event| !event.is_done()).map(sse::Event::json).collect()
+    fn new(status: u16, told: &str, kind: &str, body: Vec<u8>, complete: bool) -> Self {
+        let told_not_to_retry = told == "false";
+        if !kind.starts_with("text/event-stream") {
+            let said = vec![serde_json::from_slice(&body).unwrap_or_default()];
+            return Self { status, told_not_to_retry, body, complete, said, done: true };
+        }
+        let events = sse::parse(&body);
+        let done = events.last().is_some_and(sse::Event::is_done);
+        let said = events.iter().filter(|event| !event.is_done()).map(sse::Event::json).collect();
+        Self { status, told_not_to_retry, body, complete, said, done }
     }
 
-    pub(super) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
+    pub(super) fn json(&self) -> &Value {
+        &self.said[0]
     }
 
     /// What the model said, as far as it came.
     pub(super) fn text(&self) -> String {
-        if self.events {
-            let said = |chunk: &Value| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned);
-            return self.data().iter().filter_map(said).collect();
-        }
-        self.json()["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
+        let choices = self.said.iter().map(|chunk| &chunk["choices"][0]);
+        let text = |choice: &Value| {
+            ["delta", "message"].iter().find_map(|key| choice[key]["content"].as_str().map(str::to_owned))
+        };
+        choices.filter_map(text).collect()
     }
 
     /// It ends as the engine's complete answers do.
     pub(super) fn is_framed_as_complete(&self) -> bool {
-        let done = !self.events || sse::parse(&self.body).last().is_some_and(sse::Event::is_done);
-        self.complete && done
+        self.complete && self.done
     }
 
     pub(super) fn error_events(&self) -> usize {
-        let is_error = |chunk: &&Value| chunk.get("error").is_some();
-        if self.events { self.data().iter().filter(is_error).count() } else { 0 }
+        self.said.iter().filter(|chunk| chunk.get("error").is_some()).count()
     }
 
-    pub(super) fn finish(&self) -> Option<String> {
-        let reason = |chunk: &Value| chunk["choices"][0]["finish_reason"].as_str().map(str::to_owned);
-        if self.events { self.data().iter().find_map(reason) } else { reason(&self.json()) }
+    pub(super) fn finish(&self) -> Option<&str> {
+        self.said.iter().find_map(|chunk| chunk["choices"][0]["finish_reason"].as_str())
     }
 }

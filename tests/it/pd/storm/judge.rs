@@ -42,7 +42,13 @@ pub(super) fn expect(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect
     match (hits, case.harm) {
         (0, _) => Whole,
         (_, Harm::Rejects) => Relayed(400, "scripted 400"),
-        (_, Harm::Busy) => if hits > 1 { Relayed(503, "scripted 503") } else { Whole },
+        (_, Harm::Busy) => {
+            if hits > 1 {
+                Relayed(503, "scripted 503")
+            } else {
+                Whole
+            }
+        }
         (_, Harm::Fails) => tried_on(Relayed(500, "scripted 500")),
         (_, Harm::NoKv) => Refused(502, "prefill_no_kv", false),
         (_, Harm::Aborts) => Passed,
@@ -53,7 +59,12 @@ pub(super) fn expect(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect
         (_, Harm::Silent) if case.stage == Stage::Sent && case.is_sglang() => {
             tried_on(Refused(504, "prefill_timeout", true))
         }
-        _ if answer.is_some_and(|a| a.status == 200) && case.stage != Stage::Streaming && may_race(ask, legs) => Whole,
+        _ if answer.is_some_and(|a| a.status == 200)
+            && case.stage != Stage::Streaming
+            && may_race(ask, legs) =>
+        {
+            Whole
+        }
         _ => lost_decode(case),
     }
 }
@@ -100,7 +111,11 @@ fn in_weather(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect {
         // A lost connection, the same engine again, another dead one: all attempts are used up.
         Harm::Killed if answer.is_some_and(|a| a.status == 502) && may_race(ask, legs) => {
             let code = answer.map(|a| a.json()["error"]["code"] == "upstream_connect_failed");
-            if code == Some(true) { Refused(502, "upstream_connect_failed", false) } else { lost_decode(case) }
+            if code == Some(true) {
+                Refused(502, "upstream_connect_failed", false)
+            } else {
+                lost_decode(case)
+            }
         }
         Harm::Killed if case.side == Side::Decode && died(legs) => {
             let again = case.stage != Stage::Streaming && may_race(ask, legs);
@@ -127,7 +142,9 @@ pub(super) fn happened(ask: &Ask, legs: &[Leg], answer: Option<&Answer>, strike:
     let met = |what: &dyn Fn(&Leg) -> bool| legs.iter().filter(on_victim).any(what);
     // Nothing of it is on the engine any more: KV of vLLM's decode, or a decode that waits for its prefill.
     let unseen = match case.side {
-        Side::Prefill => case.stage == Stage::Streaming || (!case.is_sglang() && case.stage == Stage::Transfer),
+        Side::Prefill => {
+            case.stage == Stage::Streaming || (!case.is_sglang() && case.stage == Stage::Transfer)
+        }
         _ => !case.is_sglang() && matches!(case.stage, Stage::Sent | Stage::Computing),
     };
     let failed = answer.is_some_and(|answer| answer.status != 200);
@@ -162,7 +179,7 @@ pub(super) fn judge(ask: &Ask, expect: Expect, answer: Option<&Answer>) -> Resul
         Left => wrong("an answer"),
         Whole if answer.status != 200 => wrong("an error"),
         Whole if !answer.is_framed_as_complete() || answer.error_events() > 0 => wrong("a broken answer"),
-        Whole if answer.finish().as_deref() != Some("length") => wrong("an unfinished answer"),
+        Whole if answer.finish() != Some("length") => wrong("an unfinished answer"),
         Whole => Ok("ok"),
         Relayed(status, words) => {
             let said = String::from_utf8_lossy(&answer.body).contains(words);
@@ -190,7 +207,7 @@ pub(super) fn judge(ask: &Ask, expect: Expect, answer: Option<&Answer>) -> Resul
             Ok(if code == "upstream_timeout" { "upstream_timeout" } else { "upstream_error" })
         }
         Passed => {
-            let marked = answer.error_events() == 1 || answer.finish().as_deref() == Some("abort");
+            let marked = answer.error_events() == 1 || answer.finish() == Some("abort");
             if answer.status != 200 || !answer.complete || !marked {
                 return wrong("an answer that hides its end");
             }
@@ -203,7 +220,7 @@ pub(super) fn judge(ask: &Ask, expect: Expect, answer: Option<&Answer>) -> Resul
 fn text(ask: &Ask, answer: &Answer) -> Result<(), String> {
     let (right, said) = (expected(0, ask.body().as_bytes(), TOKENS).unwrap(), answer.text());
     let whole = answer.is_framed_as_complete() && answer.error_events() == 0;
-    let aborted = answer.finish().as_deref() == Some("abort");
+    let aborted = answer.finish() == Some("abort");
     if said == right || ((!whole || aborted) && right.starts_with(&said)) {
         return Ok(());
     }

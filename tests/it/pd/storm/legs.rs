@@ -73,7 +73,9 @@ impl Once {
                     return Err(format!("rid {} in attempt {}", body["rid"], leg.attempt));
                 }
                 match rooms.insert(&leg.attempt, room) {
-                    Some(other) if other != room => return Err(format!("rooms {other} and {room} in one attempt")),
+                    Some(other) if other != room => {
+                        return Err(format!("rooms {other} and {room} in one attempt"));
+                    }
                     Some(_) => {}
                     None if !self.rooms.insert(room) => return Err(format!("room {room} in two attempts")),
                     None => {}

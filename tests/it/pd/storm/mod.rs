@@ -6,8 +6,10 @@
 //! * `world` — engines, router, and what befalls them.
 //! * `client` — one request.
 //! * `run` — rounds, drawn by a seed: `STORM_SEED=N` plays another storm.
+//! * `burst` — a report of the same kind: many long prompts at once, and a decode that is lost.
 //! * `legs`, `judge`, `rest` — what the engines saw, what a case may come to, what is left.
 
+mod burst;
 mod cases;
 mod client;
 mod judge;

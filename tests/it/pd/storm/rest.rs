@@ -29,7 +29,8 @@ pub(super) fn engines(world: &World) -> Result<(), String> {
     for host in world.hosts() {
         let engine = host.engine();
         let state = engine.state();
-        if !(state.is_idle() && state.pages_dirty == 0 && state.pages_deferred == 0 && state.blocks_held == 0) {
+        if !(state.is_idle() && state.pages_dirty == 0 && state.pages_deferred == 0 && state.blocks_held == 0)
+        {
             left += &format!("{}: {state:?}, ", host.name);
         }
         open += engine.log.read(|records| records.conns.iter().filter(|c| c.closed_at.is_none()).count());
@@ -46,7 +47,9 @@ pub(super) fn corrupted(world: &World) {
     for host in world.hosts() {
         for life in &host.lives {
             let state = life.state();
-            for name in ["corrupted", "mismatched", "dirtied", "stale_pulls", "duplicate_rooms", "fatal_params"] {
+            for name in
+                ["corrupted", "mismatched", "dirtied", "stale_pulls", "duplicate_rooms", "fatal_params"]
+            {
                 // The pages of an engine that was killed went with it.
                 let gone = name == "dirtied" && life.is_dead();
                 assert!(gone || state.count(name) == 0, "{name} {} at {}", state.count(name), host.name);
@@ -74,4 +77,20 @@ pub(super) fn outcomes(world: &World, wanted: &HashMap<String, &'static str>) {
     }
     assert_eq!(scrape.sum("tandem_retries_total", &[]), retries as f64);
     assert_eq!(scrape.sum("tandem_retry_budget_exhausted_total", &[]), 0.0);
+}
+
+/// One outcome for each leg: those that are an engine's doing are at most the legs that the engines had, and all of them,
+/// with what was never sent or ended by us, at least.
+#[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+pub(super) fn legs(world: &World, seen: [usize; 2]) {
+    let scrape = world.router.scrape();
+    for (role, seen) in ["prefill", "decode"].into_iter().zip(seen) {
+        let sum = |labels: &[(&str, &str)]| {
+            let labels = [&[("role", role)], labels].concat();
+            scrape.sum("tandem_endpoint_requests_total", &labels)
+        };
+        let done = ["ok", "rejected", "busy", "error", "timeout"].map(|outcome| sum(&[("outcome", outcome)]));
+        let (done, all) = (done.iter().sum::<f64>(), sum(&[]));
+        assert!((done..=all).contains(&(seen as f64)), "{role}: {done} of {all} for {seen} at the engines");
+    }
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tandem::testkit::eventually::eventually;
 use tandem::testkit::task::spawn;
 use tandem::types::clock::{Instant, now};
 use tokio::time::{sleep, sleep_until};
@@ -37,6 +36,8 @@ struct Storm {
     /// Outcome by request id, to be found in the access lines.
     outcomes: HashMap<String, &'static str>,
     once: Once,
+    /// Of prefills and of decodes, as the engines counted them.
+    legs: [usize; 2],
     sent: usize,
     round: usize,
     weather: Option<(Side, Harm)>,
@@ -54,6 +55,7 @@ pub(super) async fn storm(kind: Kind) {
         counts: all(kind).into_iter().map(|case| (case.variant(), 0)).collect(),
         outcomes: HashMap::new(),
         once: Once::default(),
+        legs: [0; 2],
         sent: 0,
         round: 0,
         weather: None,
@@ -68,7 +70,8 @@ pub(super) async fn storm(kind: Kind) {
 impl Storm {
     async fn round(&mut self) {
         self.round += 1;
-        let lacking: Vec<Case> = all(self.world.kind()).into_iter().filter(|case| self.lacks(*case) > 0).collect();
+        let lacking: Vec<Case> =
+            all(self.world.kind()).into_iter().filter(|case| self.lacks(*case) > 0).collect();
         let first = lacking[self.random.usize(..lacking.len())];
         self.weather = first.weather();
         let choice: Vec<Case> = lacking.into_iter().filter(|case| case.weather() == self.weather).collect();
@@ -83,10 +86,16 @@ impl Storm {
         let (seen, strike) = self.play(&asks).await;
         self.settle(&asks).await;
         let legs = collect(&mut self.world);
+        for leg in legs.values().flatten() {
+            self.legs[usize::from(leg.side == Side::Decode)] += 1;
+        }
         for (ask, seen) in asks.iter().zip(&seen) {
             self.judge(ask, seen, &legs, strike);
         }
         self.legs_were_told(&legs);
+        if let (Some((side, Harm::Drained)), Some(strike)) = (self.weather, strike) {
+            self.withdrawn_is_withdrawn(&legs, side, strike);
+        }
     }
 
     fn lacks(&self, case: Case) -> usize {
@@ -106,7 +115,7 @@ impl Storm {
     fn ask(&mut self, case: Case) -> Ask {
         self.sent += 1;
         let victims = if case.weather().is_some() { self.victims } else { self.victims(case.harm) };
-        Ask { id: format!("s{}", self.sent), case, victims, jitter: self.random.u64(..8) }
+        Ask { id: format!("s{}", self.sent), case, victims, jitter: self.random.u64(..8), words: 0 }
     }
 
     /// Sends all of them, each so early that the weather meets it at its stage. When it came, if it did.
@@ -166,10 +175,11 @@ impl Storm {
         let tail = |ask: &Ask| (ask.case.harm, ask.case.stage) == (Harm::Silent, Stage::Tail);
         // The answer of a prefill that is silent is awaited until its time-out.
         let rule = GRACE + if asks.iter().any(tail) { secs(2) } else { Duration::ZERO };
-        let (world, about) = (&self.world, self.about());
-        eventually(rule + secs(1), &format!("nothing is held: {about}"), || rest::router(world)).await;
+        sleep(rule + secs(1)).await;
+        rest::router(&self.world).unwrap_or_else(|left| panic!("held: {left}\n{}", self.about()));
         // SGLang looks for closed sockets every four seconds, at those that the engine itself closed too.
-        eventually(secs(5), &format!("the engines are idle: {about}"), || rest::engines(world)).await;
+        sleep(secs(4)).await;
+        rest::engines(&self.world).unwrap_or_else(|left| panic!("at the engines: {left}\n{}", self.about()));
         sleep(EJECTED).await;
     }
 
@@ -197,8 +207,21 @@ impl Storm {
         }
         for (id, leg) in legs.iter().flat_map(|(id, legs)| legs.iter().map(move |leg| (id, leg))) {
             let left = leg.logged.ended.is_some_and(|(how, _)| how.as_str() == "peer_left");
-            assert!(!(left && leg.logged.stopped == Some("peer_left")), "not told: {id} {leg:?} {}", self.about());
+            assert!(
+                !(left && leg.logged.stopped == Some("peer_left")),
+                "not told: {id} {leg:?} {}",
+                self.about()
+            );
         }
+    }
+
+    /// A started leg's first byte may be 50 ms under way.
+    fn withdrawn_is_withdrawn(&self, legs: &Legs, side: Side, strike: Instant) {
+        let late = |leg: &&Leg| {
+            leg.side == side && self.victims & (1 << leg.host) != 0 && leg.logged.head_at > strike + ms(50)
+        };
+        let late = legs.values().flatten().find(late);
+        assert!(late.is_none(), "on a withdrawn engine: {late:?} {}", self.about());
     }
 
     fn about(&self) -> String {
@@ -213,13 +236,14 @@ impl Storm {
         rest::corrupted(&self.world);
         self.world.router.assert_pair_invariants(&[], &[]).await;
         rest::outcomes(&self.world, &self.outcomes);
+        rest::legs(&self.world, self.legs);
         // Shown by a runner that shows the output of what passed.
         let (rounds, sent, cases) = (self.round, self.sent, self.counts.len());
         println!("{cases} variants, {sent} requests in {rounds} rounds, STORM_SEED={}", self.seed);
     }
 }
 
-async fn finish(running: Vec<tokio::task::JoinHandle<Seen>>) -> Vec<Seen> {
+pub(super) async fn finish(running: Vec<tokio::task::JoinHandle<Seen>>) -> Vec<Seen> {
     let mut seen = Vec::with_capacity(running.len());
     for one in running {
         seen.push(one.await.unwrap());
