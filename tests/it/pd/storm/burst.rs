@@ -10,7 +10,7 @@ use super::client::{Answer, Ask};
 use super::judge::{Expect, expect, judge};
 use super::legs::{Once, collect};
 use super::rest;
-use super::run::finish;
+use super::run::{finish, story};
 use super::world::{GRACE, World};
 
 const BURST: usize = 100;
@@ -29,7 +29,7 @@ async fn burst(world: &World, kind: Kind, victims: u32) -> Vec<(Ask, Option<Answ
         spawn(async move { ask.send(net).await })
     });
     let seen = finish(running.collect()).await;
-    asks.into_iter().zip(seen.into_iter().map(|seen| seen.answer)).collect()
+    asks.into_iter().zip(seen).collect()
 }
 
 fn rooms(world: &World) -> usize {
@@ -52,7 +52,11 @@ async fn b42_a_burst_whose_decodes_are_lost_leaves_no_prefill_in_a_room() {
             let expected = expect(ask, legs, answer.as_ref());
             lost += usize::from(expected != Expect::Whole);
             judge(ask, expected, answer.as_ref()).and_then(|_| once.check(legs)).unwrap();
-            assert!(legs.len() == 2, "what a decode may have run is not repeated");
+            assert!(
+                legs.len() == 2,
+                "what a decode may have run is not repeated: {kind:?} {victims:b} {expected:?}\n{}",
+                story(ask, legs)
+            );
         }
         assert!(if victims == 0b111 { lost == BURST } else { lost > 10 && lost < 60 }, "{lost}");
         tokio::time::sleep(secs(5)).await;

@@ -14,7 +14,6 @@ use tokio::time::{sleep, timeout};
 use super::super::rig::{CHAT, Proto, ms};
 use super::cases::{Case, Harm, Side, Stage};
 use super::world::TOKENS;
-use tandem::types::clock::{Instant, now};
 
 /// What is sent.
 #[derive(Debug, Clone)]
@@ -28,14 +27,7 @@ pub(super) struct Ask {
     pub(super) words: usize,
 }
 
-/// What came back. `None`: the client did not wait for it.
-#[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) answer: Option<Answer>,
-    pub(super) started: Instant,
-    pub(super) ended: Instant,
-}
-
+/// What came back.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -76,14 +68,13 @@ impl Ask {
         at + self.jitter
     }
 
-    pub(super) async fn send(&self, net: MemoryNet) -> Seen {
-        let started = now();
+    /// `None`: the client did not wait for an answer.
+    pub(super) async fn send(&self, net: MemoryNet) -> Option<Answer> {
         let leaves = matches!(self.case.harm, Harm::Leaves | Harm::Resets);
-        let answer = match self.case.proto {
+        match self.case.proto {
             Proto::H1 => self.h1(&net, leaves).await,
             Proto::H2 => self.h2(&net, leaves).await,
-        };
-        Seen { answer, started, ended: now() }
+        }
     }
 
     async fn h1(&self, net: &MemoryNet, leaves: bool) -> Option<Answer> {

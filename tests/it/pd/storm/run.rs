@@ -10,7 +10,7 @@ use tokio::time::{sleep, sleep_until};
 
 use super::super::rig::{ms, secs};
 use super::cases::{Case, Harm, Kind, Side, Stage, all};
-use super::client::{Ask, Seen};
+use super::client::{Answer, Ask};
 use super::judge::{Expect, expect, happened, judge};
 use super::legs::{Leg, Legs, Once, collect};
 use super::rest;
@@ -90,8 +90,9 @@ impl Storm {
             self.legs[usize::from(leg.side == Side::Decode)] += 1;
         }
         for (ask, seen) in asks.iter().zip(&seen) {
-            self.judge(ask, seen, &legs, strike);
+            self.judge(ask, seen.as_ref(), &legs, strike);
         }
+        rest::tally(&self.world, &self.outcomes).unwrap_or_else(|wrong| panic!("{wrong}\n{}", self.about()));
         self.legs_were_told(&legs);
         if let (Some((side, Harm::Drained)), Some(strike)) = (self.weather, strike) {
             self.withdrawn_is_withdrawn(&legs, side, strike);
@@ -119,7 +120,7 @@ impl Storm {
     }
 
     /// Sends all of them, each so early that the weather meets it at its stage. When it came, if it did.
-    async fn play(&mut self, asks: &[Ask]) -> (Vec<Seen>, Option<Instant>) {
+    async fn play(&mut self, asks: &[Ask]) -> (Vec<Option<Answer>>, Option<Instant>) {
         let Some(weather) = self.weather else {
             let starts: Vec<u64> = asks.iter().map(|_| self.random.u64(..500)).collect();
             return (self.send(asks, |n| ms(starts[n])).await, None);
@@ -143,11 +144,15 @@ impl Storm {
         (seen, Some(strike))
     }
 
-    async fn send(&self, asks: &[Ask], wait: impl Fn(usize) -> Duration) -> Vec<Seen> {
+    async fn send(&self, asks: &[Ask], wait: impl Fn(usize) -> Duration) -> Vec<Option<Answer>> {
         finish(self.start(asks, wait)).await
     }
 
-    fn start(&self, asks: &[Ask], wait: impl Fn(usize) -> Duration) -> Vec<tokio::task::JoinHandle<Seen>> {
+    fn start(
+        &self,
+        asks: &[Ask],
+        wait: impl Fn(usize) -> Duration,
+    ) -> Vec<tokio::task::JoinHandle<Option<Answer>>> {
         let one = |(n, ask): (usize, &Ask)| {
             let (ask, net, wait) = (ask.clone(), self.world.net.clone(), wait(n));
             spawn(async move {
@@ -164,7 +169,7 @@ impl Storm {
         let whole: Vec<Case> = all(kind).into_iter().filter(|case| case.harm == Harm::None).collect();
         let asks: Vec<Ask> = (0..WARM).map(|n| self.ask(whole[n % whole.len()])).collect();
         for (ask, seen) in asks.iter().zip(self.send(&asks, |_| ms(0)).await) {
-            let outcome = judge(ask, Expect::Whole, seen.answer.as_ref());
+            let outcome = judge(ask, Expect::Whole, seen.as_ref());
             self.outcomes.insert(ask.id.clone(), outcome.unwrap_or_else(|wrong| panic!("{wrong}: {ask:?}")));
         }
         sleep(ms(120)).await;
@@ -179,19 +184,19 @@ impl Storm {
         rest::router(&self.world).unwrap_or_else(|left| panic!("held: {left}\n{}", self.about()));
         // SGLang looks for closed sockets every four seconds, at those that the engine itself closed too.
         sleep(secs(4)).await;
+        rest::corrupted(&self.world);
         rest::engines(&self.world).unwrap_or_else(|left| panic!("at the engines: {left}\n{}", self.about()));
         sleep(EJECTED).await;
     }
 
-    fn judge(&mut self, ask: &Ask, seen: &Seen, legs: &Legs, strike: Option<Instant>) {
+    fn judge(&mut self, ask: &Ask, answer: Option<&Answer>, legs: &Legs, strike: Option<Instant>) {
         let none = Vec::new();
         let legs = legs.get(&ask.id).unwrap_or(&none);
-        let answer = seen.answer.as_ref();
         let expected = expect(ask, legs, answer);
         let checked = self.once.check(legs).and_then(|()| judge(ask, expected, answer));
         let outcome = match checked {
             Ok(outcome) => outcome,
-            Err(wrong) => panic!("{wrong}\n{}\n{}", self.about(), story(ask, seen, legs)),
+            Err(wrong) => panic!("{wrong}\n{}\n{answer:?}\n{}", self.about(), story(ask, legs)),
         };
         self.outcomes.insert(ask.id.clone(), outcome);
         if happened(ask, legs, answer, strike) {
@@ -233,7 +238,6 @@ impl Storm {
         let mut short: Vec<_> = self.counts.iter().filter(|(_, count)| **count < ENOUGH).collect();
         short.sort_by_key(|(case, _)| format!("{case:?}"));
         assert!(short.is_empty(), "hit too rarely after {} rounds: {short:#?}", self.round);
-        rest::corrupted(&self.world);
         self.world.router.assert_pair_invariants(&[], &[]).await;
         rest::outcomes(&self.world, &self.outcomes);
         rest::legs(&self.world, self.legs);
@@ -243,7 +247,7 @@ impl Storm {
     }
 }
 
-pub(super) async fn finish(running: Vec<tokio::task::JoinHandle<Seen>>) -> Vec<Seen> {
+pub(super) async fn finish(running: Vec<tokio::task::JoinHandle<Option<Answer>>>) -> Vec<Option<Answer>> {
     let mut seen = Vec::with_capacity(running.len());
     for one in running {
         seen.push(one.await.unwrap());
@@ -252,17 +256,11 @@ pub(super) async fn finish(running: Vec<tokio::task::JoinHandle<Seen>>) -> Vec<S
 }
 
 /// One request, leg by leg, for the message of a failure.
-fn story(ask: &Ask, seen: &Seen, legs: &[Leg]) -> String {
-    let mut text = format!("{ask:?}\nafter {:?}: ", seen.ended - seen.started);
-    match &seen.answer {
-        Some(answer) => {
-            let body = String::from_utf8_lossy(&answer.body);
-            let _ = writeln!(text, "{} complete {} {body}", answer.status, answer.complete);
-        }
-        None => text.push_str("left\n"),
-    }
+pub(super) fn story(ask: &Ask, legs: &[Leg]) -> String {
+    let mut text = format!("{ask:?}\n");
+    let Some(first) = legs.first().map(|leg| leg.logged.head_at) else { return text };
     for Leg { side, host, attempt, logged } in legs {
-        let at = |at: Instant| (at - seen.started).as_millis();
+        let at = |at: Instant| (at - first).as_millis();
         let _ = writeln!(
             text,
             "{attempt} {side:?} {host} conn {} #{}: head {} status {:?} ended {:?} stopped {:?}",

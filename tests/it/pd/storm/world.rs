@@ -127,7 +127,7 @@ impl Host {
         config.advertise.clone_from(&self.name);
         config.timing = TIMING;
         config.guard = kind != Kind::Unguarded;
-        config.pages = 256;
+        config.pages = 1 << 14;
         config.log = 1 << 16;
         config.waits.lease = GRACE;
         config.waits.dead_remote = ms(500);
