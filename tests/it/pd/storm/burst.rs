@@ -16,9 +16,15 @@ use super::world::{GRACE, World};
 const BURST: usize = 100;
 
 fn ask(n: usize, kind: Kind, victims: u32) -> Ask {
-    let proto = if n % 2 == 0 { Proto::H1 } else { Proto::H2 };
-    let case =
-        Case { kind, side: Side::Decode, harm: Harm::Lost, stage: Stage::Sent, proto, stream: n % 3 > 0 };
+    let proto = if n.is_multiple_of(2) { Proto::H1 } else { Proto::H2 };
+    let case = Case {
+        kind,
+        side: Side::Decode,
+        harm: Harm::Lost,
+        stage: Stage::Sent,
+        proto,
+        stream: !n.is_multiple_of(3),
+    };
     Ask { id: format!("b{n}"), case, victims, jitter: 0, words: 4000 }
 }
 

@@ -41,7 +41,7 @@ pub(super) enum Side {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Harm {
-    None,
+    Nothing,
     /// The client closes (h1: FIN; h2: RST_STREAM).
     Leaves,
     /// The client resets (h1: RST; h2: the whole connection goes).
@@ -95,7 +95,7 @@ use Stage::*;
 const ANY: &[Stage] = &[Sent, Computing, Transfer, Streaming];
 
 const TABLE: &[(Side, Harm, &[Stage])] = &[
-    (Side::Client, None, &[Tail]),
+    (Side::Client, Nothing, &[Tail]),
     (Side::Client, Leaves, ANY),
     (Side::Client, Resets, ANY),
     (Side::Prefill, Rejects, &[Sent]),
@@ -139,7 +139,7 @@ pub(super) fn all(kind: Kind) -> Vec<Case> {
             }
         }
     }
-    all.retain(Case::is_possible);
+    all.retain(|case| case.is_possible());
     all
 }
 
@@ -147,14 +147,14 @@ impl Case {
     /// What cannot happen: SGLang returns no parameters that could be missing or grow old, and asks both engines at once, so
     /// its prefill is the only one with a tail; vLLM's prefill is over before its decode is asked, so nothing happens to the
     /// decode while the prefill computes except to the engine as such, or to the prefill while the decode streams.
-    fn is_possible(&self) -> bool {
-        match (self.kind == Kind::Pull, self.side, self.harm, self.stage) {
-            (false, _, NoKv | Slow, _) => false,
-            (true, Side::Prefill, _, Tail) => false,
-            (true, Side::Prefill, Drained, Streaming) => false,
-            (true, Side::Decode, Killed, Computing) => false,
-            _ => true,
-        }
+    fn is_possible(self) -> bool {
+        !matches!(
+            (self.kind == Kind::Pull, self.side, self.harm, self.stage),
+            (false, _, NoKv | Slow, _)
+                | (true, Side::Prefill, _, Tail)
+                | (true, Side::Prefill, Drained, Streaming)
+                | (true, Side::Decode, Killed, Computing)
+        )
     }
 
     /// What is counted: at CI's size an answer that is streamed and one that is not are the same variant, drawn by halves.
@@ -162,12 +162,12 @@ impl Case {
         Self { stream: self.stream && crate::replay::scale(false, true), ..self }
     }
 
-    pub(super) fn is_sglang(&self) -> bool {
+    pub(super) fn is_sglang(self) -> bool {
         self.kind != Kind::Pull
     }
 
     /// What the engine at fault does, in the mock engines' words. `None`: the fault is not an engine's own.
-    pub(super) fn words(&self) -> Option<String> {
+    pub(super) fn words(self) -> Option<String> {
         let end = match self.harm {
             Rejects => "status=400",
             Fails => "status=500",
@@ -180,7 +180,7 @@ impl Case {
             Aborts => "abort",
             NoKv => return Some("no-kv".to_owned()),
             Raced => return Some("reused,reset".to_owned()),
-            _ => return Option::None,
+            _ => return None,
         };
         let when = match (self.stage, self.side) {
             (Sent | Connect, _) => "delay=10ms",
@@ -196,7 +196,7 @@ impl Case {
     }
 
     /// What the case needs of the whole net; requests of one weather go together.
-    pub(super) fn weather(&self) -> Option<(Side, Harm)> {
+    pub(super) fn weather(self) -> Option<(Side, Harm)> {
         let whole = matches!(self.harm, Refused | Unanswered | Slow | Raced | Killed | Drained);
         whole.then_some((self.side, self.harm))
     }

@@ -30,7 +30,7 @@ use Expect::{Cut, Left, Passed, Refused, Relayed, Whole};
 
 /// `hits`: legs that ran into the fault.
 pub(super) fn expect(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect {
-    let case = &ask.case;
+    let case = ask.case;
     let hits = hits(ask, legs);
     if matches!(case.harm, Harm::Leaves | Harm::Resets) {
         return Left;
@@ -81,7 +81,7 @@ fn may_race(ask: &Ask, legs: &[Leg]) -> bool {
 }
 
 /// `None`: it is ignored, because the client has its first token or gets it before the silence is noticed.
-fn lost_prefill(case: &Case) -> Option<Expect> {
+fn lost_prefill(case: Case) -> Option<Expect> {
     let silent = case.harm == Harm::Silent;
     match case.stage {
         Stage::Tail if silent || case.stream => None,
@@ -90,7 +90,7 @@ fn lost_prefill(case: &Case) -> Option<Expect> {
     }
 }
 
-fn lost_decode(case: &Case) -> Expect {
+fn lost_decode(case: Case) -> Expect {
     let code = if case.harm == Harm::Silent { "upstream_timeout" } else { "upstream_lost" };
     match case.stage {
         Stage::Streaming if case.stream => Cut(code),
@@ -99,7 +99,7 @@ fn lost_decode(case: &Case) -> Expect {
 }
 
 fn in_weather(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect {
-    let case = &ask.case;
+    let case = ask.case;
     let everywhere = ask.victims.count_ones() as usize == EACH;
     match case.harm {
         Harm::Refused if everywhere => Refused(502, "upstream_connect_failed", false),
@@ -137,7 +137,7 @@ pub(super) fn hits(ask: &Ask, legs: &[Leg]) -> usize {
 
 /// Whether the case really happened, as far as anything shows it. `strike`: when the weather came.
 pub(super) fn happened(ask: &Ask, legs: &[Leg], answer: Option<&Answer>, strike: Option<Instant>) -> bool {
-    let case = &ask.case;
+    let case = ask.case;
     let on_victim = |leg: &&Leg| leg.side == case.side && ask.victims & (1 << leg.host) != 0;
     let met = |what: &dyn Fn(&Leg) -> bool| legs.iter().filter(on_victim).any(what);
     // Nothing of it is on the engine any more: KV of vLLM's decode, or a decode that waits for its prefill.
@@ -149,7 +149,7 @@ pub(super) fn happened(ask: &Ask, legs: &[Leg], answer: Option<&Answer>, strike:
     };
     let failed = answer.is_some_and(|answer| answer.status != 200);
     match case.harm {
-        Harm::None | Harm::Leaves | Harm::Resets => true,
+        Harm::Nothing | Harm::Leaves | Harm::Resets => true,
         // Nothing of a dial that failed is in any engine's log; a request that failed with all of them met it.
         Harm::Refused | Harm::Unanswered => failed,
         Harm::Slow => failed || legs.first().zip(legs.last()).is_some_and(|(a, b)| a.attempt != b.attempt),

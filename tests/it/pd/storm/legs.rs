@@ -51,7 +51,9 @@ pub(super) fn collect(world: &mut World) -> Legs {
             }
         }
     }
-    legs.values_mut().for_each(|legs| legs.sort_by_key(|leg| leg.logged.head_at));
+    for legs in legs.values_mut() {
+        legs.sort_by_key(|leg| leg.logged.head_at);
+    }
     legs
 }
 
@@ -76,9 +78,8 @@ impl Once {
                     Some(other) if other != room => {
                         return Err(format!("rooms {other} and {room} in one attempt"));
                     }
-                    Some(_) => {}
                     None if !self.rooms.insert(room) => return Err(format!("room {room} in two attempts")),
-                    None => {}
+                    _ => {}
                 }
             }
             if leg.side == Side::Decode

@@ -23,7 +23,7 @@ use std::time::Duration;
 use cases::Kind;
 
 /// Longest that any request of the storm may take.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 
 #[tokio::test(start_paused = true)]
 async fn sglang_with_its_guard_weathers_the_storm() {

@@ -9,10 +9,10 @@ use super::world::World;
 /// Holds, hand-offs, permits, buffered bytes: every one exactly zero.
 pub(super) fn router(world: &World) -> Result<(), String> {
     let router = &world.router;
-    let mut left = String::new();
+    let mut left = Vec::new();
     let mut zero = |what: &str, n: u64| {
         if n != 0 {
-            left += &format!("{what} {n}, ");
+            left.push(format!("{what} {n}"));
         }
     };
     for endpoint in router.endpoints() {
@@ -21,26 +21,26 @@ pub(super) fn router(world: &World) -> Result<(), String> {
     }
     zero("permits", router.shared.in_flight.used());
     zero("buffered bytes", router.shared.buffered.used());
-    if left.is_empty() { Ok(()) } else { Err(left) }
+    if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
 }
 
 /// No request, room, page or lease; no connection but those that wait in the router's pools.
 pub(super) fn engines(world: &World) -> Result<(), String> {
-    let (mut left, mut open) = (String::new(), 0);
+    let (mut left, mut open) = (Vec::new(), 0);
     for host in world.hosts() {
         let engine = host.engine();
         let state = engine.state();
         if !(state.is_idle() && state.pages_dirty == 0 && state.pages_deferred == 0 && state.blocks_held == 0)
         {
-            left += &format!("{}: {state:?}, ", host.name);
+            left.push(format!("{}: {state:?}", host.name));
         }
         open += engine.log.read(|records| records.conns.iter().filter(|c| c.closed_at.is_none()).count());
     }
     let pooled: usize = world.router.endpoints().iter().map(|endpoint| endpoint.pool.len()).sum();
     if open > pooled {
-        left += &format!("{open} connections, {pooled} in pools");
+        left.push(format!("{open} connections, {pooled} in pools"));
     }
-    if left.is_empty() { Ok(()) } else { Err(left) }
+    if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
 }
 
 /// No engine, living or dead, answered from wrong, late or shared KV.

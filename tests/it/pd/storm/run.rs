@@ -166,7 +166,7 @@ impl Storm {
     /// Connections that wait in the pools, for longer than a close by the engine could be an accident.
     async fn warm_up(&mut self) {
         let kind = self.world.kind();
-        let whole: Vec<Case> = all(kind).into_iter().filter(|case| case.harm == Harm::None).collect();
+        let whole: Vec<Case> = all(kind).into_iter().filter(|case| case.harm == Harm::Nothing).collect();
         let asks: Vec<Ask> = (0..WARM).map(|n| self.ask(whole[n % whole.len()])).collect();
         for (ask, seen) in asks.iter().zip(self.send(&asks, |_| ms(0)).await) {
             let outcome = judge(ask, Expect::Whole, seen.as_ref());
