@@ -109,13 +109,8 @@ fn in_weather(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect {
             Refused(504, "upstream_timeout", false)
         }
         // A lost connection, the same engine again, another dead one: all attempts are used up.
-        Harm::Killed if answer.is_some_and(|a| a.status == 502) && may_race(ask, legs) => {
-            let code = answer.map(|a| a.json()["error"]["code"] == "upstream_connect_failed");
-            if code == Some(true) {
-                Refused(502, "upstream_connect_failed", false)
-            } else {
-                lost_decode(case)
-            }
+        Harm::Killed if answer.is_some_and(unconnected) && may_race(ask, legs) => {
+            Refused(502, "upstream_connect_failed", false)
         }
         Harm::Killed if case.side == Side::Decode && died(legs) => {
             let again = case.stage != Stage::Streaming && may_race(ask, legs);
@@ -123,6 +118,10 @@ fn in_weather(ask: &Ask, legs: &[Leg], answer: Option<&Answer>) -> Expect {
         }
         _ => Whole,
     }
+}
+
+fn unconnected(answer: &Answer) -> bool {
+    answer.json()["error"]["code"] == "upstream_connect_failed"
 }
 
 fn died(legs: &[Leg]) -> bool {
