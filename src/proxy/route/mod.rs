@@ -9,7 +9,7 @@ use crate::ledger::Hold;
 use crate::registry::{Endpoint, Role, Service};
 
 /// Endpoints an attempt must not use again; a request makes few attempts.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Excluded(Vec<u64>);
 
 impl Excluded {

@@ -1,7 +1,9 @@
 //! The retry table.
 
+use tandem::config::{Policies, Policy};
 use tandem::testkit::engine::openai::{ChatStream, chat_json, error};
 use tandem::testkit::engine::{IntoSteps, Response, Script, Step};
+use tandem::testkit::fixtures::post;
 use tandem::testkit::memory::DialFault;
 
 use super::rig::*;
@@ -380,6 +382,39 @@ async fn with_every_engine_failing_the_budget_bounds_the_attempts() {
         let asked: usize = rig.counts().0.iter().sum();
         assert!((110..=120).contains(&asked), "{asked}");
         assert!(rig.scrape().sum("tandem_retry_budget_exhausted_total", &[]) > 0.0);
+        rig.done().await;
+    }
+}
+
+/// A decode that hangs keeps its prefill waiting too: which of them it was is not known, so both are left out and put last.
+#[tokio::test(start_paused = true)]
+async fn a_decode_that_hangs_with_its_prefill_is_not_asked_again() {
+    for proto in [H1, H2] {
+        let rig = rig_with(
+            SGLANG,
+            vec![good_p(SGLANG), chats(vec![vec![Step::Stall], prefilled(SGLANG)])],
+            vec![chat(Step::Stall), good_d()],
+            |c| {
+                c.timeouts.first_byte = Some(secs(1));
+                c.services[0].policy = Policies { decode: Policy::LeastInFlight, ..c.services[0].policy };
+            },
+        );
+        // The good decode has more to do than the one that hangs.
+        rig.drain("d0", true).await;
+        rig.d[1].set_script(chat(after(ms(40), ChatStream::new(100).gap(secs(1)))));
+        let mut busy = rig.client().await;
+        busy.send(post(CHAT, &[], body(true))).await.unwrap();
+        rig.d[1].log.wait_for(1, secs(5)).await;
+        rig.d[1].set_script(good_d());
+        rig.drain("d0", false).await;
+        let reply = rig.ask(proto, true).await;
+        assert!(reply.status == 200 && reply.complete, "{}", reply.text());
+        assert_eq!(rig.d[0].log.requests_to(CHAT).len(), 1);
+        busy.close();
+        tokio::time::sleep(secs(1)).await;
+        assert_eq!((rig.legs("prefill", "timeout"), rig.legs("decode", "timeout")), (1.0, 0.0));
+        let ejected = |role| rig.scrape().sum("tandem_endpoint_ejections_total", &[("role", role)]);
+        assert_eq!((ejected("prefill"), ejected("decode")), (1.0, 1.0));
         rig.done().await;
     }
 }

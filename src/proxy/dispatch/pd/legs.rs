@@ -108,13 +108,16 @@ async fn drained(
     Ok((kept.freeze(), observer.fault))
 }
 
+/// `answered` is set when the head of an answer is here.
 pub(super) async fn decode_leg(
     (mut leg, (mut conn, idle), out): Start,
     timeouts: Arc<Timeouts>,
     deadline: Option<Instant>,
+    answered: Arc<AtomicBool>,
 ) -> Begun {
     match upstream::exchange(&mut conn, &out, limits(&timeouts, deadline), idle).await {
         Ok(answer) => {
+            answered.store(true, Ordering::Release);
             leg.answered(clock::recent());
             begin(conn, answer, leg, Waits { idle: timeouts.idle, deadline }).await
         }

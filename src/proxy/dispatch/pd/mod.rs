@@ -63,6 +63,8 @@ enum Verdict {
     Refuse(Failure),
     /// This engine (side and id) failed in a way that the table allows to repeat; last: what the client gets if it is not.
     Failed(Side, u64, Reason, Result<Answer, Failure>),
+    /// SGLang: prefill and decode (ids) were both silent. They wait for each other, so which of them hangs is not known.
+    Silent(u64, u64, Failure),
     /// The engine of this id was withdrawn before its first byte: decide again, no retry is spent.
     Withdrawn(u64),
 }

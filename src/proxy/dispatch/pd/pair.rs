@@ -38,6 +38,8 @@ pub(super) struct Pair {
     grace: Duration,
     /// The prefill has answered in full: it writes no more.
     answered: bool,
+    /// The head of the decode's answer is here.
+    decode_answered: Arc<AtomicBool>,
     /// The decode is over, in this pair or in its relay.
     decode_over: Arc<AtomicBool>,
     abort: Abort,
@@ -83,13 +85,15 @@ impl Pair {
         let decode_over = Arc::new(AtomicBool::new(false));
         let handoff = Some(p.handoffs.begin());
         let prefill = prefill_leg(prefill, Arc::clone(timeouts), deadline, Arc::clone(&decode_over));
-        let decode = decode_leg(decode, Arc::clone(timeouts), deadline);
+        let decode_answered = Arc::default();
+        let decode = decode_leg(decode, Arc::clone(timeouts), deadline, Arc::clone(&decode_answered));
         Self {
             worker: Arc::clone(worker),
             prefill: Side::new(p, Box::pin(prefill), prefill_ruling),
             decode: Side::new(d, Box::pin(decode), decode_ruling),
             grace: service.config.upstream.cancel_decode_grace.unwrap_or(auto),
             answered: false,
+            decode_answered,
             decode_over,
             abort: Abort::new(worker, rids),
             handoff,
@@ -134,6 +138,16 @@ impl Pair {
             })
         })
         .await
+    }
+
+    /// Nothing of the decode's answer is here. It was sent its request when the prefill was.
+    pub(super) fn is_decode_silent(&self) -> bool {
+        !self.decode_answered.load(Ordering::Acquire)
+    }
+
+    /// The decode may be the one that hangs; it is not blamed for it.
+    pub(super) fn put_decode_last(&self) {
+        self.decode.engine.put_last(&"silent together with its prefill");
     }
 
     /// The decode has its KV. A prefill that has not answered yet is read to its end beside the stream; what becomes of it is

@@ -54,20 +54,24 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
         };
         ticket.pair_attempt(&mut prefill, &decode, Spans::of(&job.parts.headers));
         let verdict = attempt(&worker, ticket, job, &service, (prefill, decode), &mut spent).await;
-        match verdict {
+        let (side, engine, reason, last) = match verdict {
             Verdict::Relay(answer) => return Ok(answer),
             Verdict::Refuse(failure) => return Err(failure),
             Verdict::Withdrawn(engine) => {
                 ticket.withdrawn();
                 spent.excluded.add_id(engine);
+                continue;
             }
-            Verdict::Failed(side, engine, reason, last) => {
-                let worth = spent.note(side, reason, engine);
-                spent.last = Some(last);
-                if !(worth && spent.again(ticket, &service, side, reason)) {
-                    return spent.last.take().unwrap_or(Err(Failure::Internal("no attempt was made")));
-                }
+            Verdict::Silent(prefill, decode, failure) => {
+                spent.leave_out(&service, decode);
+                (Side::Prefill, prefill, Reason::Lost, Err(failure))
             }
+            Verdict::Failed(side, engine, reason, last) => (side, engine, reason, last),
+        };
+        let worth = spent.note(side, reason, engine);
+        spent.last = Some(last);
+        if !(worth && spent.again(ticket, &service, side, reason)) {
+            return spent.last.take().unwrap_or(Err(Failure::Internal("no attempt was made")));
         }
     }
 }
@@ -137,6 +141,15 @@ impl Spent {
             _ => self.excluded.add_id(engine),
         }
         true
+    }
+
+    /// Leaves a decode out that may be the one to blame, as long as there is another.
+    fn leave_out(&mut self, service: &Service, decode: u64) {
+        let mut without = self.excluded.clone();
+        without.add_id(decode);
+        if route::has_other_role(service, Role::Decode, &without) {
+            self.excluded = without;
+        }
     }
 
     /// Whether another attempt may be made; if so it is counted.

@@ -119,6 +119,12 @@ async fn decided(worker: &Worker, pair: &mut Pair) -> Verdict {
         match pair.next().await {
             Event::Prefill(Prefilled::Done) => {}
             Event::Prefill(Prefilled::Rejected(head, body)) => return rejected(Side::Prefill, p, head, body),
+            Event::Prefill(Prefilled::Failed(error, _))
+                if error.fault == Fault::FirstByteTimeout && pair.is_decode_silent() =>
+            {
+                pair.put_decode_last();
+                return Verdict::Silent(p, d, Failure::Prefill { error, decode_asked: true });
+            }
             Event::Prefill(Prefilled::Failed(error, _)) => return prefill_lost(p, &error),
             Event::Decode(Begun::Good(answer)) => return Verdict::Relay(pair.settle(answer)),
             Event::Decode(Begun::Bad(head, body)) => {
