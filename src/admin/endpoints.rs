@@ -28,6 +28,8 @@ pub struct EndpointStatus {
     /// Why not, when it is not.
     pub reason: Option<Cow<'static, str>>,
     pub in_flight: u64,
+    /// KV that it keeps for decodes to pull.
+    pub handoffs: u64,
     /// Put last for a while after failures.
     pub ejected: bool,
     /// Taken out by `PUT …/drain`.

@@ -64,6 +64,7 @@ impl EndpointControl for Fleet {
             selectable: true,
             reason: None,
             in_flight: 3,
+            handoffs: 0,
             ejected: false,
             draining: false,
         }]

@@ -67,7 +67,8 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     let descriptors = limits::descriptors();
     let threads = config.threads.unwrap_or_else(limits::threads);
     let places = config.limits.connections.unwrap_or_else(|| limits::connections(descriptors));
-    let endpoints = config.services.iter().map(|service| service.endpoints.len()).sum();
+    let endpoints =
+        config.services.iter().map(|s| s.endpoints.len() + s.prefill.len() + s.decode.len()).sum();
     if let Some(needed) = limits::too_few(descriptors, places, endpoints, threads) {
         tracing::warn!(
             descriptors,

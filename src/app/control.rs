@@ -85,6 +85,7 @@ fn status(service: &str, endpoint: &Endpoint) -> EndpointStatus {
         selectable,
         reason: (!selectable).then(|| Cow::Borrowed(endpoint.reason().as_str())),
         in_flight: endpoint.holds(),
+        handoffs: endpoint.handoffs.count(),
         ejected: endpoint.ejection.is_ejected(),
         draining: endpoint.reason() == Reason::AdminDrain,
     }

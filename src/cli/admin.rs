@@ -1,15 +1,17 @@
 //! What a running router says on its admin listener, for the commands that show it.
 
+use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
-use http::{Request, StatusCode, Uri};
+use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::net::TcpStream;
 
 use super::exit::Exit;
@@ -73,48 +75,79 @@ impl NoAnswer {
 impl Admin {
     /// The JSON document at `path`.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, NoAnswer> {
-        let at = self.authority().map_err(NoAnswer::Usage)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| NoAnswer::Strange(e.into()))?;
-        let answer = runtime.block_on(async { tokio::time::timeout(LIMIT, ask(&at, path)).await });
-        runtime.shutdown_background();
-        let answer = answer.unwrap_or_else(|_| {
-            Err(NoAnswer::Unreachable(anyhow!("no answer within {} s", LIMIT.as_secs())))
-        })?;
-        serde_json::from_slice(&answer).context("the answer is not as expected").map_err(NoAnswer::Strange)
-    }
-
-    /// `HOST:PORT` of the URL; the scheme may be left out.
-    fn authority(&self) -> anyhow::Result<String> {
-        let bare = self.admin.strip_prefix("http://").unwrap_or(&self.admin).trim_end_matches('/');
-        let uri: Uri = format!("http://{bare}/").parse().context("not a URL")?;
-        match uri.authority() {
-            Some(at) if at.port_u16().is_some() && uri.path() == "/" => Ok(at.to_string()),
-            Some(_) if uri.path() != "/" => bail!("a path has no meaning here"),
-            _ => bail!("the port is missing"),
-        }
+        let at = authority(&self.admin).map_err(NoAnswer::Usage)?;
+        block_on(call(&at, &Method::GET, path, None))?
     }
 }
 
-async fn ask(at: &str, path: &str) -> Result<Vec<u8>, NoAnswer> {
-    let io = TcpStream::connect(at).await.map_err(|e| NoAnswer::Unreachable(e.into()))?;
-    exchange(io, at, path).await.map_err(NoAnswer::Strange)
+/// Runs a command's conversation to its end.
+pub(super) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, NoAnswer> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| NoAnswer::Strange(e.into()))?;
+    let done = runtime.block_on(work);
+    // Not waiting for a name that is not resolved.
+    runtime.shutdown_background();
+    Ok(done)
 }
 
-async fn exchange(io: TcpStream, at: &str, path: &str) -> anyhow::Result<Vec<u8>> {
+/// `HOST:PORT` of a URL; the scheme may be left out.
+pub(super) fn authority(url: &str) -> anyhow::Result<String> {
+    let bare = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+    let uri: Uri = format!("http://{bare}/").parse().context("not a URL")?;
+    match uri.authority() {
+        Some(at) if at.port_u16().is_some() && uri.path() == "/" => Ok(at.to_string()),
+        Some(_) if uri.path() != "/" => bail!("a path has no meaning here"),
+        _ => bail!("the port is missing"),
+    }
+}
+
+/// One call of an admin route, answered by a JSON document. `token`: for routes that change something.
+pub(super) async fn call<T: DeserializeOwned>(
+    at: &str,
+    method: &Method,
+    path: &str,
+    token: Option<&str>,
+) -> Result<T, NoAnswer> {
+    let asked = async {
+        let io = TcpStream::connect(at).await.map_err(|e| NoAnswer::Unreachable(e.into()))?;
+        exchange(io, at, method, path, token).await.map_err(NoAnswer::Strange)
+    };
+    let late = || NoAnswer::Unreachable(anyhow!("no answer within {} s", LIMIT.as_secs()));
+    let answer = tokio::time::timeout(LIMIT, asked).await.unwrap_or_else(|_| Err(late()))?;
+    serde_json::from_slice(&answer).context("the answer is not as expected").map_err(NoAnswer::Strange)
+}
+
+async fn exchange(
+    io: TcpStream,
+    at: &str,
+    method: &Method,
+    path: &str,
+    token: Option<&str>,
+) -> anyhow::Result<Vec<u8>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
-    let request = Request::get(path).header("host", at).body(Empty::<Bytes>::new())?;
+    let mut request = Request::builder().method(method).uri(path).header("host", at);
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let request = request.body(Empty::<Bytes>::new())?;
     // The sender goes with the first part, and with it the connection.
     let answered = async move {
         let answer = sender.send_request(request).await?;
         let status = answer.status();
-        if status != StatusCode::OK {
-            bail!("{path} was answered with {status}");
-        }
         let body =
             Limited::new(answer.into_body(), MOST).collect().await.map_err(anyhow::Error::from_boxed)?;
-        Ok(body.to_bytes().to_vec())
+        let body = body.to_bytes();
+        if status != StatusCode::OK {
+            bail!("{method} {path} was answered with {status}{}", said(&body));
+        }
+        Ok(body.to_vec())
     };
     let (answer, _) = tokio::join!(answered, connection);
     answer
+}
+
+/// The message of an error body, if it is one of ours.
+fn said(body: &[u8]) -> String {
+    let document: Value = serde_json::from_slice(body).unwrap_or_default();
+    document["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default()
 }

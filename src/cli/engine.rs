@@ -56,26 +56,26 @@ pub(super) struct Engine {
 #[command(next_help_heading = "Time")]
 struct Time {
     /// Fixed time of a prefill, such as 50ms
-    #[arg(long, default_value = "0s", value_parser = time, value_name = "TIME")]
+    #[arg(long, default_value = "0s", value_parser = super::time, value_name = "TIME")]
     ttft: Duration,
     /// Prefill time per prompt token, on top
-    #[arg(long, default_value = "0s", value_parser = time, value_name = "TIME")]
+    #[arg(long, default_value = "0s", value_parser = super::time, value_name = "TIME")]
     prefill_per_token: Duration,
     /// Between two output tokens
-    #[arg(long, default_value = "0s", value_parser = time, value_name = "TIME")]
+    #[arg(long, default_value = "0s", value_parser = super::time, value_name = "TIME")]
     per_token: Duration,
     /// Moving one request's KV
-    #[arg(long, default_value = "0s", value_parser = time, value_name = "TIME")]
+    #[arg(long, default_value = "0s", value_parser = super::time, value_name = "TIME")]
     transfer: Duration,
     /// Factor on every wait of the real engines: 300 s for a missing half, 4 s until SGLang sees a closed socket, 30 s of
     /// vLLM's lease, …
     #[arg(long, default_value_t = 1.0, value_parser = factor, value_name = "FACTOR")]
     scale: f64,
     /// vLLM's lease alone, in place of 30 s × scale
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = super::time, value_name = "TIME")]
     lease: Option<Duration>,
     /// Until a closed socket is noticed alone, in place of 4 s (SGLang) or 0 s (vLLM) × scale
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = super::time, value_name = "TIME")]
     disconnect: Option<Duration>,
 }
 
@@ -139,11 +139,6 @@ words!(RoleName => Role { Plain, Prefill, Decode });
 words!(ConnectorName => Connector { Nixl, Store });
 words!(DuplicateName => DuplicateRoom { Hang, Fail });
 words!(LoadFailureName => LoadFailure { Fail, Recompute });
-
-/// `50ms`, `1.5s`.
-fn time(text: &str) -> Result<Duration, String> {
-    engine::duration(text).ok_or_else(|| "no time such as 250ms or 2s".to_owned())
-}
 
 fn factor(text: &str) -> Result<f64, String> {
     let factor = text.parse::<f64>().ok().filter(|factor| (0.0..=1e6).contains(factor));

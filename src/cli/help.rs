@@ -118,6 +118,35 @@ Examples:
     exit_codes!()
 );
 
+pub(super) const DRAIN: &str = concat!(
+    "\
+Every router is told, and asked until none has a request open on the engine and none waits for KV that
+it keeps. The drain is local to each router and lost when one restarts; a replica that appears meanwhile is
+told too. Exit code 1: something is still open, or no router lists the engine; 3: a router did not
+answer, so it is not known.
+
+Examples:
+  Before an engine is stopped by hand:
+    tandem drain http://10.0.0.7:8000 --wait 10m
+  In an engine Pod's preStop hook; `tandem-admin` is the headless Service of the routers:
+    tandem drain http://engine-0.engine:8000 --admin http://tandem-admin:9090 --token-file /etc/tandem/token
+  It stays after all:
+    tandem drain http://10.0.0.7:8000 --undo
+
+",
+    exit_codes!()
+);
+
+pub(super) const INSTALL: &str = concat!(
+    "\
+Examples:
+  In an initContainer of an engine Pod, into a volume that the engine's container mounts too:
+    tandem install /opt/tandem
+
+",
+    exit_codes!()
+);
+
 pub(super) const COMPLETIONS: &str = concat!(
     "\
 Examples:

@@ -5,17 +5,20 @@
 
 mod admin;
 mod check;
+mod drain;
 mod endpoints;
 mod engine;
 mod exit;
 mod generate;
 mod help;
+mod install;
 mod router;
 mod status;
 mod table;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -38,6 +41,8 @@ enum Command {
     Status(status::Status),
     Endpoints(endpoints::Endpoints),
     Engine(Box<engine::Engine>),
+    Drain(drain::Drain),
+    Install(install::Install),
     Completions(generate::Completions),
     Man(generate::Man),
 }
@@ -55,6 +60,8 @@ fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString
         Ok(Cli { command: Command::Status(status) }) => status.run(),
         Ok(Cli { command: Command::Endpoints(endpoints) }) => endpoints.run(),
         Ok(Cli { command: Command::Engine(engine) }) => engine.run(),
+        Ok(Cli { command: Command::Drain(drain) }) => drain.run(),
+        Ok(Cli { command: Command::Install(install) }) => install.run(),
         Ok(Cli { command: Command::Completions(completions) }) => completions.run(),
         Ok(Cli { command: Command::Man(man) }) => man.run(),
         Err(error) => {
@@ -63,6 +70,11 @@ fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString
             if error.use_stderr() { Exit::Usage } else { Exit::Ok }
         }
     }
+}
+
+/// `50ms`, `1.5s`.
+fn time(text: &str) -> Result<Duration, String> {
+    crate::engine::duration(text).ok_or_else(|| "no time such as 250ms or 2s".to_owned())
 }
 
 #[cfg(test)]

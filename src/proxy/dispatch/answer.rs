@@ -15,7 +15,7 @@ const MAX_ERROR_BODY: usize = 64 * 1024;
 
 /// An engine's answer to be relayed.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "moved a few times; the common variant is the large one")]
+#[allow(clippy::large_enum_variant, reason = "moved a few times; the common variant is the large one")]
 pub enum Answer {
     /// The head is here, the body is to be streamed: `prefix` was read already, `decoder` stands behind it.
     Stream { conn: Conn, head: Head, prefix: Bytes, decoder: Decoder, reusable: bool, leg: Leg },

@@ -58,7 +58,7 @@ struct Side<T> {
     ruling: Arc<Ruling>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "as in `Begun`")]
+#[allow(clippy::large_enum_variant, reason = "as in `Begun`")]
 pub(super) enum Event {
     Prefill(Prefilled),
     Decode(Begun),

@@ -16,7 +16,7 @@ use crate::upstream::{self, BodyFraming, Conn, Decoder, Head, LegError};
 
 /// How a decode began.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one per attempt, moved once or twice")]
+#[allow(clippy::large_enum_variant, reason = "one per attempt, moved once or twice")]
 pub(super) enum Begun {
     /// A token event, or a complete head of an answer that is no stream: nothing of it may be repeated from here.
     Good(Answer),

@@ -1,0 +1,205 @@
+//! `tandem drain`: no new requests for an engine at any router, and a wait until it carries none.
+//!
+//! Every replica counts: a name with several addresses, as a headless Service has, means all of them, looked up again each round
+//! because replicas come and go. A replica that does not answer is not known to be done.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use http::Method;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::admin::{NoAnswer, authority, block_on, call};
+use super::exit::{Exit, fail, say, show};
+use super::help;
+use crate::admin::EndpointStatus;
+
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Withdraw an engine from running routers and wait until it carries nothing
+#[derive(Debug, Args)]
+#[command(after_help = help::DRAIN, after_long_help = help::DRAIN)]
+pub(super) struct Drain {
+    /// Engine, http://HOST:PORT as the routers' configuration has it
+    #[arg(value_name = "ENGINE")]
+    engine: String,
+    /// Admin listener; a name with several addresses, as of a headless Service, means every one. May be repeated
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:9090",
+        env = "TANDEM_ADMIN",
+        hide_env_values = true
+    )]
+    admin: Vec<String>,
+    /// File with the routers' admin token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// How long to wait until nothing is open, such as 240s
+    #[arg(long, value_name = "TIME", default_value = "240s", value_parser = super::time)]
+    wait: Duration,
+    /// Take the drain back: new requests again, without a wait
+    #[arg(long, conflicts_with = "wait")]
+    undo: bool,
+}
+
+/// What one router says of the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum At {
+    NotListed,
+    /// Whether it takes no new requests; requests and hand-offs that it carries.
+    Open {
+        withdrawn: bool,
+        requests: u64,
+        handoffs: u64,
+    },
+    Unknown(String),
+}
+
+type Round = BTreeMap<String, At>;
+
+impl Drain {
+    pub(super) fn run(&self) -> Exit {
+        let token = match self.token() {
+            Ok(token) => token,
+            Err(error) => {
+                say(&format!("--token-file: {error:#}"));
+                return Exit::Usage;
+            }
+        };
+        let admins: Result<Vec<String>, _> =
+            self.admin.iter().map(|url| authority(url).with_context(|| url.clone())).collect();
+        match admins {
+            Ok(admins) => block_on(self.all(&admins, token.as_deref()))
+                .unwrap_or_else(|_| fail(&anyhow::anyhow!("the runtime cannot be made"))),
+            Err(error) => {
+                say(&format!("--admin: {error:#}; write it as http://HOST:PORT"));
+                Exit::Usage
+            }
+        }
+    }
+
+    fn token(&self) -> anyhow::Result<Option<String>> {
+        let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| path.display().to_string());
+        Ok(self.token_file.as_ref().map(read).transpose()?.map(|text| text.trim().to_owned()))
+    }
+
+    async fn all(&self, admins: &[String], token: Option<&str>) -> Exit {
+        let end = Instant::now() + self.wait;
+        let mut shown = Round::new();
+        loop {
+            let round = self.round(admins, token).await;
+            if round != shown && show(&self.line(&round)) != Exit::Ok {
+                return Exit::Failure;
+            }
+            if let Some(exit) = self.verdict(&round, self.undo || Instant::now() >= end) {
+                return exit;
+            }
+            shown = round;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Orders it at every router that there is now, and asks what is left.
+    async fn round(&self, admins: &[String], token: Option<&str>) -> Round {
+        let mut round = Round::new();
+        for admin in admins {
+            match tokio::net::lookup_host(admin).await {
+                Ok(found) => {
+                    for at in found.map(|at| at.to_string()) {
+                        let state =
+                            self.order(&at, token).await.unwrap_or_else(|error| At::Unknown(why(&error)));
+                        round.insert(at, state);
+                    }
+                }
+                Err(error) => _ = round.insert(admin.clone(), At::Unknown(error.to_string())),
+            }
+        }
+        round
+    }
+
+    async fn order(&self, at: &str, token: Option<&str>) -> Result<At, NoAnswer> {
+        let method = if self.undo { Method::DELETE } else { Method::PUT };
+        for endpoint in self.listed(at).await? {
+            let _: Value = call(at, &method, &format!("/endpoints/{}/drain", endpoint.id), token).await?;
+        }
+        let left = self.listed(at).await?;
+        if left.is_empty() {
+            return Ok(At::NotListed);
+        }
+        Ok(At::Open {
+            withdrawn: left.iter().all(|e| !e.selectable),
+            requests: left.iter().map(|e| e.in_flight).sum(),
+            handoffs: left.iter().map(|e| e.handoffs).sum(),
+        })
+    }
+
+    /// The engine, once for each role and service that it stands in.
+    async fn listed(&self, at: &str) -> Result<Vec<EndpointStatus>, NoAnswer> {
+        let document: Value = call(at, &Method::GET, "/endpoints", None).await?;
+        let all: Vec<EndpointStatus> = serde_json::from_value(document["endpoints"].clone())
+            .context("the answer is not as expected")
+            .map_err(NoAnswer::Strange)?;
+        let engine = self.engine.trim_end_matches('/');
+        Ok(all.into_iter().filter(|e| e.url == engine).collect())
+    }
+
+    /// `None`: not over yet. `last`: there is no time for another round.
+    fn verdict(&self, round: &Round, last: bool) -> Option<Exit> {
+        let unknown = round.is_empty() || round.values().any(|at| matches!(at, At::Unknown(_)));
+        let listed = round.values().any(|at| matches!(at, At::Open { .. }));
+        let done = round.values().all(|at| match at {
+            At::Open { .. } if self.undo => true,
+            At::Open { withdrawn, requests, handoffs } => *withdrawn && *requests == 0 && *handoffs == 0,
+            At::NotListed => true,
+            At::Unknown(_) => false,
+        });
+        if done && listed {
+            return Some(Exit::Ok);
+        }
+        if !unknown && !listed {
+            say(&format!("no router lists {}; `tandem endpoints` shows what they have", self.engine));
+            return Some(Exit::Failure);
+        }
+        last.then(|| {
+            let (exit, what) = if unknown {
+                (Exit::Unreachable, "not known to be done: a router did not answer")
+            } else {
+                (Exit::Failure, "not drained in time; the drain stands, --undo takes it back")
+            };
+            say(&format!("{}: {what}", self.engine));
+            exit
+        })
+    }
+
+    fn line(&self, round: &Round) -> String {
+        let one = |(at, state): (&String, &At)| match state {
+            At::NotListed => format!("{at} does not list it"),
+            At::Open { withdrawn: false, .. } => format!("{at} gives it requests"),
+            At::Open { requests, handoffs: 0, .. } => format!("{at} has {requests} open"),
+            At::Open { requests, handoffs, .. } => {
+                format!("{at} has {requests} open and {handoffs} hand-offs")
+            }
+            At::Unknown(why) => format!("{at}: {why}"),
+        };
+        let all: Vec<String> = round.iter().map(one).collect();
+        format!(
+            "{}: {}\n",
+            self.engine,
+            if all.is_empty() { "no router found".to_owned() } else { all.join("; ") }
+        )
+    }
+}
+
+fn why(error: &NoAnswer) -> String {
+    match error {
+        NoAnswer::Usage(error) | NoAnswer::Unreachable(error) | NoAnswer::Strange(error) => {
+            format!("{error:#}")
+        }
+    }
+}
