@@ -14,4 +14,4 @@ mod run;
 
 pub use build::{Router, build};
 pub use control::Control;
-pub use run::run;
+pub use run::{Started, run, start};

@@ -4,6 +4,7 @@
 //! and all of them are reported together. Results go to standard output, everything else to standard error.
 
 mod check;
+mod demo;
 mod engine;
 mod exit;
 mod help;
@@ -31,6 +32,7 @@ enum Command {
     Router(Box<router::Router>),
     Check(check::Check),
     Engine(Box<engine::Engine>),
+    Demo(demo::Demo),
 }
 
 /// Runs the process's own command line.
@@ -44,6 +46,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString
         Ok(Cli { command: Command::Router(router) }) => router.run(environment),
         Ok(Cli { command: Command::Check(check) }) => check.run(environment),
         Ok(Cli { command: Command::Engine(engine) }) => engine.run(),
+        Ok(Cli { command: Command::Demo(demo) }) => demo.run(),
         Err(error) => {
             // Help and version are "errors" too, for standard output and code 0. A closed pipe is the reader's choice.
             let _ = error.print();
