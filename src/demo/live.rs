@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::House;
 use super::screen::Screen;
@@ -16,6 +16,8 @@ use crate::types::clock::{Instant, now};
 const TICK: Duration = Duration::from_millis(250);
 /// Between two lines that sum up, where there is no terminal.
 const SUMMARY: Duration = Duration::from_secs(10);
+/// For the last access lines, when their writer has ended already.
+const LAST: Duration = Duration::from_millis(500);
 
 /// Runs until `leave` completes, or nobody reads standard output any more.
 pub(super) async fn run(
@@ -24,8 +26,8 @@ pub(super) async fn run(
     traffic: bool,
     leave: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    screen.print(&welcome(house.wire, house.router.front, house.router.admin_at, &house.endpoints()))?;
-    let traffic = traffic.then(|| Traffic::start(house.router.front));
+    screen.print(&welcome(house.wire, house.front, house.admin, &house.endpoints()))?;
+    let traffic = traffic.then(|| Traffic::start(house.front));
     let mut lines =
         Plain { names: Names::of(&house.endpoints()), states: Vec::new(), summed: now(), told: 0 };
     let mut tick = interval(TICK);
@@ -41,8 +43,9 @@ pub(super) async fn run(
                 house.tally.add(line);
             }
             _ = tick.tick() => {
-                let (endpoints, texts) = (house.endpoints(), traffic.as_ref().map(Traffic::texts));
-                let facts = Facts { endpoints: &endpoints, tally: &house.tally, texts, dead: house.engines.dead() };
+                house.texts = traffic.as_ref().map(Traffic::texts);
+                let endpoints = house.endpoints();
+                let facts = house.facts(&endpoints);
                 if screen.terminal {
                     screen.draw(&facts.table())?;
                 } else {
@@ -51,14 +54,22 @@ pub(super) async fn run(
             }
         }
     }
-    let (endpoints, texts) = (house.endpoints(), traffic.as_ref().map(Traffic::texts));
-    let facts = Facts { endpoints: &endpoints, tally: &house.tally, texts, dead: house.engines.dead() };
-    let last = format!("leaving; requests: {}\n", facts.requests());
-    if screen.terminal {
-        screen.draw(&facts.table())?;
-        screen.keep();
+    house.texts = traffic.as_ref().map(Traffic::texts);
+    screen.print("leaving: open requests get a second\n")
+}
+
+/// The sum, when the router has written its last line.
+pub(super) async fn last(house: &mut House, screen: &mut Screen) -> io::Result<()> {
+    let endpoints = house.endpoints();
+    let names = Names::of(&endpoints);
+    while let Ok(Some(line)) = timeout(LAST, house.lines.next()).await {
+        if !screen.terminal {
+            screen.print(&(finished(&line, &names) + "\n"))?;
+        }
+        house.tally.add(line);
     }
-    screen.print(&last)
+    let facts = house.facts(&endpoints);
+    if screen.terminal { screen.draw(&facts.table()) } else { screen.print(&(facts.summary() + "\n")) }
 }
 
 /// What lines say beside the requests: what changed, and a sum from time to time.

@@ -22,10 +22,11 @@ mod welcome;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::admin::EndpointStatus;
+use crate::admin::{EndpointControl, EndpointStatus};
 use crate::app::{self, Started};
 use crate::drain::Signals;
 use crate::engine::Wire;
@@ -33,6 +34,7 @@ use crate::telemetry;
 use engines::Engines;
 use facts::{Lines, Tally};
 use screen::Screen;
+use view::Facts;
 
 /// What to show.
 #[derive(Debug, Clone)]
@@ -52,20 +54,31 @@ pub enum Mode {
     Once { json: bool },
 }
 
-/// All that runs, and what it said so far.
-#[derive(Debug)]
+/// What there is to know, and where from.
 struct House {
     wire: Wire,
-    router: Started,
+    front: SocketAddr,
+    admin: SocketAddr,
+    control: Arc<dyn EndpointControl>,
     lines: Lines,
     tally: Tally,
-    /// Dropped last: whoever is left then is cut off.
+    /// Own requests whose text was right, and wrong; none without own traffic.
+    texts: Option<(u64, u64)>,
     engines: Engines,
 }
 
 impl House {
+    fn new(wire: Wire, engines: Engines, router: &Started, lines: Lines) -> Self {
+        let (front, admin, control) = (router.front, router.admin_at, Arc::clone(&router.admin.endpoints));
+        Self { wire, front, admin, control, lines, tally: Tally::default(), texts: None, engines }
+    }
+
     fn endpoints(&self) -> Vec<EndpointStatus> {
-        view::sorted(self.router.admin.endpoints.list())
+        view::sorted(self.control.list())
+    }
+
+    fn facts<'a>(&'a self, endpoints: &'a [EndpointStatus]) -> Facts<'a> {
+        Facts { endpoints, tally: &self.tally, texts: self.texts, dead: self.engines.dead() }
     }
 }
 
@@ -83,19 +96,26 @@ async fn serve(options: &Options) -> anyhow::Result<bool> {
     telemetry::init(&config.log, screen.diagnostics())?;
     let (log, lines) = Lines::pipe().context("pipe")?;
     let router = app::start(config, Some(log))?;
-    let mut house = House { wire: options.wire, router, lines, tally: Tally::default(), engines };
+    let mut house = House::new(options.wire, engines, &router, lines);
     let leave = async { _ = signals.next().await };
     let good = match options.mode {
-        Mode::Live { traffic } => match live::run(&mut house, &mut screen, traffic, leave).await {
-            // Whoever read it has seen enough (`| head`).
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(true),
-            ended => ended.map(|()| true).context("standard output"),
-        },
+        Mode::Live { traffic } => read(live::run(&mut house, &mut screen, traffic, leave).await),
         Mode::Once { json } => tokio::select! {
             verdict = once::run(&mut house, &mut screen, json) => verdict,
             () = leave => Err(anyhow::anyhow!("ended by a signal before the requests were over")),
         },
     };
-    house.router.leave(async { _ = signals.next().await }).await;
-    good
+    router.leave(async { _ = signals.next().await }).await;
+    match options.mode {
+        Mode::Live { .. } => good.and(read(live::last(&mut house, &mut screen).await)),
+        Mode::Once { .. } => good,
+    }
+}
+
+/// A view that was written, or whose reader had seen enough (`| head`).
+fn read(written: std::io::Result<()>) -> anyhow::Result<bool> {
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output"),
+        _ => Ok(true),
+    }
 }

@@ -45,7 +45,7 @@ pub(super) async fn run(house: &mut House, screen: &mut Screen, json: bool) -> a
             None => problems.push(format!("request {} is not in the access log", answer.request_id)),
         }
     }
-    let (router, admin) = (url(house.router.front), url(house.router.admin_at));
+    let (router, admin) = (url(house.front), url(house.admin));
     let setting = Setting { engine: house.wire.as_str(), router, admin, endpoints: &endpoints };
     let transcript = Transcript::new(setting, told, &house.tally, problems);
     let text = if json {
@@ -66,7 +66,7 @@ async fn ask_wave(house: &House, wave: usize) -> [anyhow::Result<Answer>; WIDTH]
     let question = |at| Question::new(&format!("Question {at} of wave {wave}"), TOKENS, at % 2 == 0);
     let questions: [Question; WIDTH] = std::array::from_fn(question);
     let [a, b, c, d] = questions.each_ref().map(|question| async {
-        let answer = timeout(LIMIT, ask(house.router.front, question)).await;
+        let answer = timeout(LIMIT, ask(house.front, question)).await;
         answer.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer for {LIMIT:?}")))
     });
     tokio::join!(a, b, c, d).into()

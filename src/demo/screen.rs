@@ -82,11 +82,6 @@ impl Screen {
         put(&[clear.as_bytes(), &said, table.as_bytes()])
     }
 
-    /// The table stays as it is.
-    pub(super) fn keep(&mut self) {
-        self.drawn = 0;
-    }
-
     fn clear(&mut self) -> String {
         match std::mem::take(&mut self.drawn) {
             0 => String::new(),

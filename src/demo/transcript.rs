@@ -103,6 +103,8 @@ impl Transcript {
             decode: names.get(Some(decode)).to_owned(),
             requests: *requests,
         };
+        let mut pairs: Vec<Pair> = tally.pairs.iter().map(pair).collect();
+        pairs.sort_unstable_by(|a, b| (&a.prefill, &a.decode).cmp(&(&b.prefill, &b.decode)));
         let ttft = |(median, highest, _)| Ttft { median: ms(median), highest: ms(highest) };
         Self {
             ok: problems.is_empty(),
@@ -112,7 +114,7 @@ impl Transcript {
             router: setting.router,
             admin: setting.admin,
             requests,
-            pairs: tally.pairs.iter().map(pair).collect(),
+            pairs,
             endpoints,
             ttft_ms: tally.ttft().map(ttft),
         }

@@ -12,6 +12,7 @@ mod admin;
 mod architecture;
 mod budgets;
 mod config;
+mod demo;
 mod docs;
 mod edges;
 mod engine;
