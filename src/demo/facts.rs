@@ -102,6 +102,7 @@ impl Tally {
         self.recent.drain(..self.recent.len().saturating_sub(RECENT));
     }
 
+    /// All that are over.
     pub(super) fn requests(&self) -> u64 {
         self.outcomes.values().sum()
     }

@@ -78,8 +78,8 @@ impl Facts<'_> {
             lines.push(format!("{name:<8}{:<9}{:<24}{state:<13}{flying:>9}{served:>8}", e.role, e.url));
         }
         lines.push(String::new());
-        lines.push(format!("pairs     {}", self.pairs(&names)));
-        lines.push(format!("requests  {}", self.requests()));
+        let sums = [("pairs", self.pairs(&names))].into_iter().chain(self.sums());
+        lines.extend(sums.map(|(what, sum)| format!("{what:<10}{sum}")));
         lines.push(String::new());
         lines.extend(self.tally.recent.iter().map(|line| finished(line, &names)));
         lines
@@ -90,7 +90,8 @@ impl Facts<'_> {
         let engines =
             self.endpoints.iter().map(|e| format!("{} {}/{}", name(e), e.in_flight, self.served(e)));
         let engines: Vec<String> = engines.collect();
-        format!("in flight/served: {}; {}", engines.join(", "), self.requests())
+        let sums: Vec<String> = self.sums().map(|(what, sum)| format!("; {what}: {sum}")).collect();
+        format!("in flight/served: {}{}", engines.join(", "), sums.concat())
     }
 
     fn pairs(&self, names: &Names) -> String {
@@ -102,28 +103,23 @@ impl Facts<'_> {
         if pairs.is_empty() { "none yet".to_owned() } else { pairs.join("   ") }
     }
 
-    /// `42 over: 40 ok, 2 client_cancelled; …`
-    pub(super) fn requests(&self) -> String {
+    /// Each with its name; those of which there is nothing are left out.
+    fn sums(&self) -> impl Iterator<Item = (&'static str, String)> {
         let outcomes = self.tally.outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}"));
         let outcomes: Vec<String> = outcomes.collect();
-        let mut said = format!("{} over", self.tally.requests());
-        if !outcomes.is_empty() {
-            said = format!("{said}: {}", outcomes.join(", "));
-        }
-        if self.tally.retries > 0 {
-            said = format!("{said}; {} further attempts", self.tally.retries);
-        }
-        if let Some((median, highest, of)) = self.tally.ttft() {
-            said = format!("{said}; TTFT of the last {of}: median {}, highest {}", ms(median), ms(highest));
-        }
-        match self.texts {
-            Some((right, wrong)) => format!("{said}; own texts: {right} right, {wrong} wrong"),
-            None => said,
-        }
+        let requests = if outcomes.is_empty() { "none over yet".to_owned() } else { outcomes.join(", ") };
+        let retries = (self.tally.retries > 0).then(|| self.tally.retries.to_string());
+        let ttft = self.tally.ttft().map(|(median, highest, of)| {
+            format!("median {}, highest {}, of the last {of} streams", ms(median), ms(highest))
+        });
+        let texts = self.texts.map(|(right, wrong)| format!("{right} right, {wrong} wrong"));
+        let sums = [("requests", Some(requests)), ("retries", retries), ("TTFT", ttft), ("own texts", texts)];
+        sums.into_iter().filter_map(|(what, sum)| Some((what, sum?)))
     }
 }
 
-/// `12:03:04.123  P1→D4  stream  200 ok  TTFT 96 ms (prefill 61 ms, decode 34 ms)  took 812 ms`
+/// `12:03:04.123  P1→D4  stream  200 ok  TTFT 96 ms  took 812 ms (prefill 61 ms, decode 34 ms)`: what a narrow terminal cuts
+/// off comes last.
 pub(super) fn finished(line: &Line, names: &Names) -> String {
     let time = line.time.split_once('T').map_or("", |(_, time)| time.trim_end_matches('Z'));
     let pair = format!("{}→{}", names.get(line.prefill.as_deref()), names.get(line.endpoint.as_deref()));
@@ -139,13 +135,13 @@ pub(super) fn finished(line: &Line, names: &Names) -> String {
     if let Some(ttft) = line.ttft_us() {
         said = format!("{said}  TTFT {}", ms(ttft));
     }
+    said = format!("{said}  took {}", ms(line.duration_us));
     let legs = [("prefill", line.prefill_us), ("hand-over", line.handoff_us), ("decode", line.decode_us)];
     let legs = legs.into_iter().filter_map(|(leg, us)| Some(format!("{leg} {}", ms(us?))));
     let legs: Vec<String> = legs.collect();
     if !legs.is_empty() {
         said = format!("{said} ({})", legs.join(", "));
     }
-    said = format!("{said}  took {}", ms(line.duration_us));
     if let Some(retried) = &line.retried {
         said = format!("{said}  retried: {retried}");
     }
@@ -214,7 +210,7 @@ mod tests {
         let names = Names::of(&four());
         assert_eq!(
             finished(&line(), &names),
-            "20:38:00.123  P2→D4  stream  200 ok  TTFT 96 ms (prefill 61 ms, hand-over 0.1 ms)  took 812 ms"
+            "20:38:00.123  P2→D4  stream  200 ok  TTFT 96 ms  took 812 ms (prefill 61 ms, hand-over 0.1 ms)"
         );
         let unknown = Line { route: "models".to_owned(), ..Line::default() };
         assert!(finished(&unknown, &names).contains("-→-    models"), "{}", finished(&unknown, &names));
@@ -239,10 +235,14 @@ mod tests {
         for part in [
             "D4      decode   http://e4               serving              0       1",
             "pairs     P2→D4 1",
-            "1 over: 1 ok; TTFT of the last 1: median 96 ms, highest 96 ms; own texts: 1 right, 0 wrong",
+            "requests  1 ok\nTTFT      median 96 ms, highest 96 ms, of the last 1 streams\nown texts 1 right, 0 wrong",
         ] {
             assert!(table.contains(part), "{part:?} in\n{table}");
         }
-        assert!(facts.summary().starts_with("in flight/served: P2 0/1, P10 0/0, D3 0/0, D4 0/1; 1 over"));
+        assert!(
+            facts
+                .summary()
+                .starts_with("in flight/served: P2 0/1, P10 0/0, D3 0/0, D4 0/1; requests: 1 ok; TTFT: ")
+        );
     }
 }
