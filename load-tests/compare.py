@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures one-leg relaying of Tandem beside HAProxy and nginx, in one run on this machine.
+"""Measures Tandem beside HAProxy and nginx (one leg) and beside other P/D routers, in one run on this machine.
 
-    python3 load-tests/compare.py            # release build, five rounds, some minutes
+    python3 load-tests/compare.py            # one leg; release build, five rounds, some minutes
     python3 load-tests/compare.py --quick    # one to three minutes: for a look, not for a claim
+    python3 load-tests/compare.py --shapes pd-chat,pd-saturated,pd-prompt    # prefill and decode
 
 What is measured and how to read it: load-tests/README.md. Needs Python 3.9+, Linux, two CPUs, cargo; a peer that is not
 installed is left out with a notice.
@@ -26,8 +27,12 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and three rounds")
     parser.add_argument("--rounds", type=int, help="rounds, each with every contender (default 5, quick 3)")
-    parser.add_argument("--shapes", help=f"comma-separated part of {','.join(shapes.NAMES)}")
-    parser.add_argument("--contenders", help=f"comma-separated part of {','.join(contenders.NAMES)}")
+    parser.add_argument("--shapes", help=f"comma-separated part of {','.join(shapes.NAMES)} "
+                        "(default: those of one leg)")
+    parser.add_argument("--contenders", help="comma-separated part of "
+                        + ",".join(each.name for each in contenders.everybody()))
+    parser.add_argument("--peers", type=pathlib.Path, help="folder of programs of the Python environment that has "
+                        "sglang-router, smg and vllm-router (default: those on PATH)")
     parser.add_argument("--profile", default="release", help="cargo profile of the router (default release)")
     parser.add_argument("--tandem-bin", type=pathlib.Path, help="measure this binary in place of building one")
     parser.add_argument("--no-build", action="store_true", help="use what an earlier run has built")
@@ -41,10 +46,10 @@ def arguments():
     return parser.parse_args()
 
 
-def chosen(text, names, what):
-    """The part of `names` that the comma-separated `text` asks for; all of them without one."""
+def chosen(text, names, what, default=None):
+    """The part of `names` that the comma-separated `text` asks for; without one `default`, or all of them."""
     if not text:
-        return list(names)
+        return list(default or names)
     wanted = text.split(",")
     unknown = [name for name in wanted if name not in names]
     if unknown:
@@ -55,10 +60,12 @@ def chosen(text, names, what):
 def main():
     args = arguments()
     machine.require({args.router_cpu, args.load_cpu})
-    picked = shapes.table(args.quick, chosen(args.shapes, shapes.NAMES, "shape"))
-    wanted = chosen(args.contenders, contenders.NAMES, "contender")
-    tools = build.tools(args, needs_tandem=any(name.startswith("tandem") for name in wanted))
-    field, notices = contenders.available(wanted, tools)
+    picked = shapes.table(args.quick, chosen(args.shapes, shapes.NAMES, "shape", shapes.ONE_LEG))
+    everybody = contenders.everybody()
+    names = chosen(args.contenders, [each.name for each in everybody], "contender")
+    wanted = [each for each in everybody if each.name in names and any(map(each.runs, picked))]
+    tools = build.tools(args, needs_tandem=any(each.name.startswith("tandem") for each in wanted))
+    field, notices = contenders.available(wanted, tools, args.peers)
     for notice in notices:
         print(f"compare: {notice}", file=sys.stderr)
     rounds = args.rounds or (3 if args.quick else 5)
@@ -76,6 +83,7 @@ def main():
         "realtime": args.realtime,
         "machine": machine.describe(),
         "contenders": {each.name: each.version for each in field},
+        "peers": [each.name for each in field if each.peer],
         "shapes": [shape.describe() for shape in picked],
         "cells": cells,
     }
@@ -93,11 +101,10 @@ def run_rounds(bench, field, picked, rounds, patience):
         for shape in picked:
             if number >= shape.rounds:
                 continue
+            here = [each for each in field if each.runs(shape)]
             # Another one goes first each round.
-            turn = number % len(field)
-            for contender in field[turn:] + field[:turn]:
-                if not contender.runs(shape):
-                    continue
+            turn = number % max(len(here), 1)
+            for contender in here[turn:] + here[:turn]:
                 cell = bench.cell(contender, shape, patience)
                 cells.append({"round": number, "shape": shape.name, "contender": contender.name, **cell})
                 if cell.get("invalid"):

@@ -1,23 +1,47 @@
 #!/usr/bin/env bash
 # Are the parts of the load tests in working order? Engine, router and verifying generator, a few hundred requests of
-# each kind, nothing measured. Seconds after a build of the tests.
+# each kind, with one leg and with two, nothing measured. Seconds after a build of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python3 -m compileall -q load-tests
 cargo build --quiet --bin tandem --example fake_engine --example loadgen
 target=${CARGO_TARGET_DIR:-target}/debug
-"$target/examples/fake_engine" --listen 127.0.0.1:19700 &
+router=
+trap 'kill "$engine" $router 2>/dev/null || true' EXIT
+"$target/examples/fake_engine" --listen 127.0.0.1:19700 --prefill 127.0.0.1:19703 &
 engine=$!
-"$target/tandem" router --listen 127.0.0.1:19701 --admin-listen 127.0.0.1:19702 --shutdown-delay 0 --access-log off \
-    --worker http://127.0.0.1:19700 &
-router=$!
-trap 'kill "$engine" "$router" 2>/dev/null || true' EXIT
-for _ in $(seq 100); do
-    (exec 3<>/dev/tcp/127.0.0.1/19701) 2>/dev/null && break
-    sleep 0.1
-done
-"$target/examples/loadgen" --target 127.0.0.1:19701 --connections 8 --requests 400
-"$target/examples/loadgen" --target 127.0.0.1:19701 --connections 8 --requests 80 --events 50
-kill -TERM "$router"
-wait "$router"
+
+# through WIRE ENGINES… [-- GENERATOR_FLAGS…]: a router in front of the engines, the load, the pairs the engine has seen.
+through() {
+    local wire=$1 engines=()
+    shift
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do engines+=("$1") && shift; done
+    [ $# -eq 0 ] || shift
+    "$target/tandem" router --listen 127.0.0.1:19701 --admin-listen 127.0.0.1:19702 --shutdown-delay 0 \
+        --access-log off "${engines[@]}" &
+    router=$!
+    for _ in $(seq 100); do
+        (exec 3<>/dev/tcp/127.0.0.1/19701) 2>/dev/null && break
+        sleep 0.1
+    done
+    "$target/examples/loadgen" --target 127.0.0.1:19701 --connections 8 --requests 400 "$@"
+    "$target/examples/loadgen" --target 127.0.0.1:19701 --connections 8 --requests 80 --events 50 "$@"
+    kill -TERM "$router"
+    wait "$router"
+    router=
+    python3 - "$wire" <<'END'
+import json, sys, urllib.request
+legs = json.load(urllib.request.urlopen("http://127.0.0.1:19700/load-report"))
+expected = {"one_leg": 0, "sglang": 0, "vllm": 0, "breaches": {}, "open": 0}
+if sys.argv[1] != "header":
+    expected[sys.argv[1]] = 480
+assert legs == expected, legs
+END
+}
+
+prefill=http://127.0.0.1:19703 decode=http://127.0.0.1:19700
+through header --worker "$decode"
+through one_leg --worker "$decode" -- --pd
+through sglang --engine sglang --prefill "$prefill,bootstrap=19703" --decode "$decode" -- --pd
+through vllm --engine vllm --prefill "$prefill" --decode "$decode" -- --pd

@@ -3,6 +3,9 @@
 //! The generator asks through one header (`x-load: events=200,bytes=180,gap_us=0`) and then compares every
 //! byte it gets with what [`stream_body`] says. Event numbers are inside the payload, so a lost, doubled,
 //! reordered or merged event is a mismatch and not only a wrong count.
+//!
+//! Routers for prefill and decode pass few headers on and write the body anew. There the ask is in the prompt, with a
+//! sum of the text behind it ([`carrying`]).
 
 use std::fmt::Write as _;
 
@@ -74,6 +77,25 @@ impl Ask {
     }
 }
 
+/// Plain text of `size` bytes, nothing in it that JSON escapes.
+pub fn words(size: usize) -> String {
+    "the quick brown fox jumps over the lazy dog while ".chars().cycle().take(size).collect()
+}
+
+/// A prompt of about `size` bytes that carries `ask` and the sum of its own text.
+pub fn carrying(ask: Ask, size: usize) -> String {
+    let ask = ask.to_header();
+    let text = words(size.saturating_sub(ask.len() + 24));
+    format!("{ASK_HEADER}: {ask};{};{text}", body_sum(text.as_bytes()))
+}
+
+/// The ask inside a prompt, if the text behind it has the length and sum it left with.
+pub fn carried(prompt: &str) -> Option<Ask> {
+    let (ask, rest) = prompt.strip_prefix(ASK_HEADER)?.strip_prefix(": ")?.split_once(';')?;
+    let (sum, text) = rest.split_once(';')?;
+    (sum.parse() == Ok(body_sum(text.as_bytes()))).then(|| Ask::parse(ask).ok())?
+}
+
 /// Event number `index`, padded so that it is `bytes` long where the fixed frame leaves room.
 pub fn event(index: usize, bytes: usize) -> String {
     let width = bytes.saturating_sub(EVENT_HEAD.len() + EVENT_TAIL.len());
@@ -115,6 +137,16 @@ mod tests {
         let ask = Ask { events: 7, bytes: 300, gap_us: 12, burst: 3, hold: true };
         assert_eq!(Ask::parse(&ask.to_header()), Ok(ask));
         assert_eq!(Ask::parse("evnts=1"), Err("evnts=1".to_owned()));
+    }
+
+    #[test]
+    fn a_prompt_carries_its_ask_and_tells_a_change() {
+        let ask = Ask { events: 200, burst: 4, ..Ask::default() };
+        let prompt = carrying(ask, 1000);
+        assert_eq!(carried(&prompt), Some(ask));
+        assert!((980..=1000).contains(&prompt.len()), "{}", prompt.len());
+        assert_eq!(carried(&prompt.replacen("fox", "fix", 1)), None);
+        assert_eq!(carried(&prompt[..prompt.len() - 1]), None);
     }
 
     #[test]

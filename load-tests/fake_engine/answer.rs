@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::common::{Ask, DONE, SMALL_ANSWER, SUM_HEADER, event};
+use crate::common::{Ask, DONE, SUM_HEADER, event};
 
 /// What uvicorn puts in front of its own headers. The date is a constant: nobody here reads it.
 const UVICORN: &str = "HTTP/1.1 200 OK\r\ndate: Sun, 15 Jun 2025 15:06:40 GMT\r\nserver: uvicorn\r\n";
@@ -52,21 +52,26 @@ fn push_chunk(bytes: &mut Vec<u8>, data: &str) {
     bytes.extend_from_slice(format!("{:x}\r\n{data}\r\n", data.len()).as_bytes());
 }
 
-/// Head of a stream; `sum` is that of the request body.
-pub fn stream_head(sum: u64) -> String {
+/// Head of a stream; `sum` is that of the request body, where it is the generator that compares it.
+pub fn stream_head(sum: Option<u64>) -> String {
     let kind = "content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n";
-    format!("{UVICORN}{kind}{SUM_HEADER}: {sum}\r\ntransfer-encoding: chunked\r\n\r\n")
+    format!("{UVICORN}{kind}{}transfer-encoding: chunked\r\n\r\n", sum_line(sum))
 }
 
-/// Head and body of a plain answer; `sum` is that of the request body.
-pub fn small(sum: u64) -> String {
-    let length = SMALL_ANSWER.len();
-    format!(
-        "{UVICORN}content-length: {length}\r\ncontent-type: application/json\r\n{SUM_HEADER}: {sum}\r\n\r\n{SMALL_ANSWER}"
-    )
+/// Head and body of a plain answer; `sum` as in [`stream_head`].
+pub fn plain(body: &str, sum: Option<u64>) -> String {
+    let (length, sum) = (body.len(), sum_line(sum));
+    format!("{UVICORN}content-length: {length}\r\ncontent-type: application/json\r\n{sum}\r\n{body}")
+}
+
+fn sum_line(sum: Option<u64>) -> String {
+    sum.map(|sum| format!("{SUM_HEADER}: {sum}\r\n")).unwrap_or_default()
 }
 
 /// An answer to something this engine does not do; the connection closes after it.
-pub fn refusal(status: &str) -> String {
-    format!("HTTP/1.1 {status}\r\nserver: uvicorn\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+pub fn refusal(status: &str, why: &str) -> String {
+    let length = why.len();
+    format!(
+        "HTTP/1.1 {status}\r\nserver: uvicorn\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{why}"
+    )
 }

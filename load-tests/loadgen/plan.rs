@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use clap::Parser;
 
-use crate::common::{ASK_HEADER, Ask, body_sum, stream_body};
+use crate::common::{ASK_HEADER, Ask, body_sum, carrying, stream_body, words};
 
 /// Load generator that verifies every byte of every answer.
 #[derive(Debug, Parser)]
@@ -46,6 +46,9 @@ pub struct Args {
     /// Open `--connections` silent streams and hold them until a line (or the end) of stdin.
     #[arg(long)]
     pub idle: bool,
+    /// Ask in the prompt and not by a header, for routers that send two legs. The engine verifies what it received.
+    #[arg(long, conflicts_with = "idle")]
+    pub pd: bool,
     /// Give up after this many seconds; what is not answered by then is an error.
     #[arg(long, default_value_t = 120)]
     pub limit_s: u64,
@@ -60,8 +63,8 @@ pub struct Plan {
     pub expected: Vec<u8>,
     /// Events before `[DONE]`.
     pub events: usize,
-    /// The engine's sum of the request body, as it appears in its response header.
-    pub sum: String,
+    /// The engine's sum of the request body, as it appears in its response header; with `--pd` there is none.
+    pub sum: Option<String>,
     /// Size of the read buffer of one connection.
     pub read_buffer: usize,
 }
@@ -73,12 +76,14 @@ impl Plan {
         let events = if args.idle { 2 } else { args.events };
         let Args { event_bytes: bytes, gap_us, burst, idle: hold, .. } = *args;
         let ask = Ask { events, bytes, gap_us, burst, hold };
-        let body = prompt(args.body_bytes, events > 0);
+        let size = args.body_bytes.saturating_sub(chat("", events > 0).len());
+        let prompt = if args.pd { carrying(ask, size) } else { words(size) };
+        let body = chat(&prompt, events > 0);
+        let asking = if args.pd { String::new() } else { format!("{ASK_HEADER}: {}\r\n", ask.to_header()) };
         let mut request = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: {}\r\nuser-agent: loadgen\r\naccept: */*\r\n\
-             content-type: application/json\r\n{ASK_HEADER}: {}\r\ncontent-length: {}\r\n\r\n",
+             content-type: application/json\r\n{asking}content-length: {}\r\n\r\n",
             args.target,
-            ask.to_header(),
             body.len()
         )
         .into_bytes();
@@ -87,19 +92,15 @@ impl Plan {
             request,
             expected: stream_body(ask).into_bytes(),
             events,
-            sum: body_sum(body.as_bytes()).to_string(),
+            sum: (!args.pd).then(|| body_sum(body.as_bytes()).to_string()),
             read_buffer: if args.idle { 2 * 1024 } else { 32 * 1024 },
         })
     }
 }
 
-/// A chat request of `size` bytes; the prompt makes up the difference.
-fn prompt(size: usize, stream: bool) -> String {
-    let head = format!(
-        r#"{{"model":"load","stream":{stream},"max_tokens":256,"messages":[{{"role":"user","content":""#
-    );
-    let tail = r#""}]}"#;
-    let words = "the quick brown fox jumps over the lazy dog while ";
-    let text: String = words.chars().cycle().take(size.saturating_sub(head.len() + tail.len())).collect();
-    format!("{head}{text}{tail}")
+/// A chat request.
+fn chat(prompt: &str, stream: bool) -> String {
+    format!(
+        r#"{{"model":"load","stream":{stream},"max_tokens":256,"messages":[{{"role":"user","content":"{prompt}"}}]}}"#
+    )
 }

@@ -1,4 +1,4 @@
-"""Who relays: command lines and configurations that make the peers do the same work.
+"""Who relays one leg: command lines and configurations that make the peers do the same work.
 
 One thread each, keep-alive on both sides, nothing buffered on the way back, bodies of any size, timeouts longer than
 any cell. Where a default would cost a peer more than a competent operator lets it, it is raised, and the reason said.
@@ -10,8 +10,9 @@ import shutil
 import subprocess
 from dataclasses import dataclass, field
 
-from . import machine
+from . import machine, pairs
 
+#: Of the shapes with one leg; `pairs` has the others.
 NAMES = ("direct", "haproxy", "haproxy-cork", "nginx", "tandem", "haproxy+log", "nginx+log", "tandem+log")
 
 # http-no-delay, because without it a response that goes on is sent with MSG_MORE: an event waits for the next one, or
@@ -81,11 +82,24 @@ http {{
 """
 
 
+@dataclass(frozen=True)
+class Ports:
+    """Where a router listens, and where its engine does (as a decode, and as a prefill)."""
+
+    listen: int
+    admin: int
+    engine: int
+    prefill: int
+
+
 @dataclass
 class Contender:
     name: str
-    binary: str
-    version: str
+    binary: str = ""
+    version: str = ""
+    #: Which legs the engine has to have seen.
+    wire: str = "one_leg"
+    peer: bool = False
     logs: bool = field(init=False)
     corks: bool = field(init=False)
     kind: str = field(init=False)
@@ -97,9 +111,11 @@ class Contender:
 
     def runs(self, shape):
         """Whether this variant has something to show under `shape`."""
+        if shape.pd:
+            return self.name in ("direct", "haproxy")
         return (shape.logs or not self.logs) and (shape.unit == "event" or not self.corks)
 
-    def command(self, scratch, port, admin, engine, log):
+    def command(self, scratch, ports, log):
         """Its command line; configuration goes to `scratch`, the access log to `log` (None: off).
 
         The second value says whether the log is what it writes to stdout.
@@ -107,7 +123,7 @@ class Contender:
         if self.kind == "haproxy":
             config = scratch / "haproxy.cfg"
             config.write_text(HAPROXY.format(
-                port=port, engine=engine, maxconn=(machine.descriptors() - 200) // 2,
+                port=ports.listen, engine=ports.engine, maxconn=(machine.descriptors() - 200) // 2,
                 delay="" if self.corks else "option http-no-delay",
                 global_log="log stdout format raw local0" if log else "",
                 log="log global\n  option httplog" if log else ""))
@@ -116,32 +132,36 @@ class Contender:
         if self.kind == "nginx":
             config = scratch / "nginx.conf"
             config.write_text(NGINX.format(
-                port=port, engine=engine, scratch=scratch, files=machine.descriptors() - 200,
+                port=ports.listen, engine=ports.engine, scratch=scratch, files=machine.descriptors() - 200,
                 user="user root;" if os.geteuid() == 0 else "",
                 log=f"{log} combined" if log else "off"))
             return [self.binary, "-p", str(scratch), "-c", str(config), "-e", str(scratch / "nginx.error.log")], False
-        return [self.binary, "router", "--worker", f"http://127.0.0.1:{engine}", "--listen", f"127.0.0.1:{port}",
-                "--admin-listen", f"127.0.0.1:{admin}", "--threads", "1",
-                # Only to leave at once when the cell is over.
-                "--shutdown-delay", "0s", "--grace", "1s",
-                "--access-log", str(log) if log else "off"], False
+        return [self.binary, "router", "--worker", f"http://127.0.0.1:{ports.engine}", *pairs.tandem(ports, log)], False
+
+    def find(self, tools, _peers):
+        """Looks for its program; False where there is none."""
+        if self.kind == "direct":
+            self.version = "no router in between"
+            return True
+        self.binary = str(tools.tandem) if self.kind == "tandem" else locate(self.kind)
+        self.version = version(self.kind, self.binary) if self.binary else ""
+        return bool(self.binary)
 
 
-def available(names, tools):
-    """The contenders that are here, and a notice for each one that is not."""
-    found, notices, missing = [], [], set()
-    for name in names:
-        kind = re.split("[-+]", name)[0]
-        if kind == "direct":
-            found.append(Contender(name, "", "no router in between"))
-            continue
-        binary = str(tools.tandem) if kind == "tandem" else locate(kind)
-        if binary:
-            found.append(Contender(name, binary, version(kind, binary)))
-        elif kind not in missing:
-            missing.add(kind)
-            notices.append(f"{kind} is not installed and is left out")
-    return found, notices
+def everybody():
+    """All there are, not looked for yet."""
+    return [*map(Contender, NAMES), *map(pairs.Pair, pairs.NAMES)]
+
+
+def available(wanted, tools, peers):
+    """The contenders that are here, and a notice for each program that is not."""
+    found, missing = [], {}
+    for each in wanted:
+        if each.find(tools, peers):
+            found.append(each)
+        else:
+            missing[re.split("[+]|-cork", each.name)[0]] = None
+    return found, [f"{name} is not installed and is left out" for name in missing]
 
 
 def locate(kind):

@@ -2,16 +2,16 @@
 
 import contextlib
 import json
-import os
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 from . import procfs
+from .contenders import Ports
+from .process import free_port, placed, running, wait_for
 
 #: Enough to open the pools, fault the pages in and fill the branch predictors.
 WARM_UP = ["--connections", "64", "--requests", "2000"]
@@ -27,12 +27,13 @@ class Bench:
         self.router_place = placed(router_cpu, realtime, may_wait=False)
         self.load_place = placed(load_cpu, realtime, may_wait=True)
         self.realtime = realtime
-        self.engine_port = free_port()
+        self.engine_port, self.prefill_port = free_port(), free_port()
 
     @contextlib.contextmanager
     def engine(self):
-        """The fake engine, for all cells."""
-        command = [self.tools.engine, "--listen", f"127.0.0.1:{self.engine_port}"]
+        """The fake engine, for all cells: whole, or as a prefill and a decode."""
+        command = [self.tools.engine, "--listen", f"127.0.0.1:{self.engine_port}",
+                   "--prefill", f"127.0.0.1:{self.prefill_port}"]
         with running(command, self.load_place, self.scratch / "engine.out") as process:
             wait_for(self.engine_port, process)
             yield
@@ -55,7 +56,7 @@ class Bench:
         scratch = Path(tempfile.mkdtemp(dir=self.scratch))
         try:
             if contender.kind == "direct":
-                return self.loaded(shape, self.engine_port, None)
+                return self.loaded(contender, shape, self.engine_port, None)
             return self.routed(contender, shape, scratch)
         except (OSError, RuntimeError, subprocess.SubprocessError, ValueError) as problem:
             return {"invalid": str(problem)}
@@ -63,23 +64,27 @@ class Bench:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def routed(self, contender, shape, scratch):
-        port, admin = free_port(), free_port()
+        ports = Ports(free_port(), free_port(), self.engine_port, self.prefill_port)
         log = scratch / "access.log" if contender.logs else None
-        command, by_stdout = contender.command(scratch, port, admin, self.engine_port, log)
+        command, by_stdout = contender.command(scratch, ports, log)
         output = log if by_stdout else scratch / "router.out"
         with running(command, self.router_place, output) as process:
-            wait_for(port, process)
-            cell = self.loaded(shape, port, process.pid)
+            wait_for(ports.listen, process)
+            cell = self.loaded(contender, shape, ports.listen, process.pid)
         if log:
             # Everything is flushed when the router has left.
             cell["log_lines"] = log.read_bytes().count(b"\n") - cell.pop("lines_before", 0)
         return cell
 
-    def loaded(self, shape, port, pid):
+    def loaded(self, contender, shape, port, pid):
         """Warm-up and load through `port`; CPU and memory of `pid`, if there is one."""
-        warm = self.generate(WARM_UP, port)
+        if shape.pd:
+            self.answers(port)
+        warm = self.generate([*WARM_UP, *shape.asking()], port)
         if warm["errors"]:
-            raise RuntimeError(f"warm-up: {warm['faults']}")
+            raise RuntimeError(f"warm-up: {warm['faults']}, engine: {self.legs()}")
+        if shape.pd:
+            self.legs()
         before = self.reading(pid)
         if shape.unit == "stream":
             load, during = self.hold(shape, port, pid)
@@ -87,6 +92,11 @@ class Bench:
             load = self.generate(shape.command(), port)
             during = self.reading(pid)
         cell = {"load": load, "lines_before": warm["requests"]}
+        if shape.pd:
+            cell["legs"] = self.legs()
+            if cell["legs"] != {"one_leg": 0, "sglang": 0, "vllm": 0, "breaches": {}, "open": 0,
+                                contender.wire: load["requests"]}:
+                cell["invalid"] = f"{load['requests']} answers, but the engine saw {cell['legs']}"
         if load["errors"]:
             cell["invalid"] = f"{load['errors']} of {load['errors'] + load['requests']} wrong: {load['faults']}"
         if pid is not None:
@@ -94,6 +104,19 @@ class Bench:
             # In the real-time class the others had only what the router left.
             cell["disturbed"] = cell["taken"] > CROWDED and not self.realtime
         return cell
+
+    def answers(self, port):
+        """Until a request is answered right: a router may listen before it has found its engines."""
+        end = time.monotonic() + 60
+        while (first := self.generate(["--connections", "1", "--requests", "1", "--pd"], port))["errors"]:
+            if time.monotonic() > end:
+                raise RuntimeError(f"no right answer after 60 s: {first['faults']}, engine: {self.legs()}")
+            time.sleep(0.2)
+
+    def legs(self):
+        """What the engine has seen since the last time: whole pairs by their wire, and what was no pair."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.engine_port}/load-report", timeout=10) as answer:
+            return json.load(answer)
 
     def generate(self, words, port):
         done = subprocess.run(
@@ -147,56 +170,3 @@ def figures(shape, load, before, after):
     if load["events"]:
         cell["us_per_event"] = fine * 1e6 / load["events"]
     return cell
-
-
-def placed(cpu, realtime, may_wait):
-    """What a child does before it becomes its program: go to its CPU and its priority.
-
-    The router is alone on its CPU and can have the real-time class. Engine and generator share one: there it would let
-    the one that runs starve the other (`may_wait`).
-    """
-    def place():
-        os.sched_setaffinity(0, {cpu})
-        if realtime and may_wait:
-            os.setpriority(os.PRIO_PROCESS, 0, -20)
-        elif realtime:
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    return place
-
-
-@contextlib.contextmanager
-def running(command, place, output):
-    """A process put in its `place`, asked to leave at the end and killed if it stays."""
-    with open(output, "wb") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out if output.suffix == ".out" else subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL, preexec_fn=place)
-    process.output = output
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def wait_for(port, process):
-    """Until something listens on `port`."""
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            said = process.output.read_bytes().decode(errors="replace").strip()[-400:]
-            raise RuntimeError(f"left at once with {process.returncode}: {said}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-            return
-        time.sleep(0.02)
-    raise RuntimeError(f"does not listen on port {port} after 10 s")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

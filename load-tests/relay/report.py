@@ -12,7 +12,7 @@ def text(result):
     machine = result["machine"]
     parts = [f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']}; {result['rounds']} rounds, "
              f"{result['seconds']} s{', QUICK' if result['quick'] else ''}{', real-time class' if result['realtime'] else ''}"]
-    parts += [f"{name}: {version}" for name, version in result["contenders"].items() if "+" not in name and "-" not in name]
+    parts += dict.fromkeys(result["contenders"].values())
     for shape in result["shapes"]:
         parts.append("\n" + section(shape, result))
     shared = sum(disturbed(cell) for cell in result["cells"])
@@ -31,12 +31,14 @@ def section(shape, result):
     cells = {name: [cell for cell in result["cells"]
                     if cell["shape"] == shape["name"] and cell["contender"] == name and not cell.get("invalid")]
              for name in result["contenders"]}
-    columns, rows = COLUMNS[shape["unit"]], []
+    columns, rows = columns_of(shape), []
     used = {name: quiet(mine) or mine for name, mine in cells.items()}
+    peer = best(shape, [used[name] for name in result.get("peers", []) if used.get(name)])
     for name, mine in used.items():
         if mine:
             mark = "" if quiet(mine) else " ~"
-            rows.append([name + mark, f"{len(mine)}/{len(cells[name])}"] + [column(mine, base_of(name, used), used.get("direct")) for _, column in columns])
+            beside = {"haproxy": base_of(name, used), "direct": used.get("direct"), "peer": peer}
+            rows.append([name + mark, f"{len(mine)}/{len(cells[name])}", *[column(mine, beside) for _, column in columns]])
     return f"### {shape['name']}: {shape['what']}\n\n" + grid(["", "cells", *[title for title, _ in columns]], rows)
 
 
@@ -48,6 +50,12 @@ def quiet(cells):
     return [cell for cell in cells if not disturbed(cell)]
 
 
+def best(shape, peers):
+    """The cells of the cheapest peer."""
+    key = f"us_per_{shape['unit']}"
+    return min(peers, key=lambda cells: median(cells, lambda cell: cell[key]), default=[])
+
+
 def base_of(name, cells):
     """HAProxy doing the same: with its log on, if this one's is."""
     _, plus, log = name.partition("+")
@@ -56,7 +64,7 @@ def base_of(name, cells):
 
 def spread(pick, digits=2):
     """A column: median (min-max) of what `pick` finds in the cells."""
-    def column(mine, _base, _direct):
+    def column(mine, _beside):
         values = sorted(filter(lambda value: value is not None, map(pick, mine)))
         if not values:
             return "-"
@@ -64,23 +72,23 @@ def spread(pick, digits=2):
     return column
 
 
-def ratio(key):
-    """A column: the median against HAProxy's."""
-    def column(mine, base, _direct):
-        here, there = median(mine, lambda cell: cell.get(key)), median(base, lambda cell: cell.get(key))
+def ratio(key, whose="haproxy"):
+    """A column: the median against HAProxy's, or the best peer's."""
+    def column(mine, beside):
+        here, there = median(mine, lambda cell: cell.get(key)), median(beside[whose], lambda cell: cell.get(key))
         return f"{here / there:.2f}" if here is not None and there else "-"
     return column
 
 
 def added(pick):
     """A column: the median less that of the same load without a router, in milliseconds."""
-    def column(mine, _base, direct):
-        here, there = median(mine, pick), median(direct or [], pick)
+    def column(mine, beside):
+        here, there = median(mine, pick), median(beside["direct"] or [], pick)
         return f"{(here - there) / 1000:+.3f}" if here is not None and there is not None else "-"
     return column
 
 
-def logged(mine, _base, _direct):
+def logged(mine, _beside):
     """A column: lines in the access log for each request."""
     share = median(mine, lambda cell: cell["log_lines"] / cell["load"]["requests"] if "log_lines" in cell else None)
     return "-" if share is None else f"{share:.0%}"
@@ -122,6 +130,16 @@ COLUMNS = {
         ("RSS before MiB", spread(lambda cell: cell["rss_before_kib"] / 1024 if "rss_before_kib" in cell else None, 1)),
         ("streams", spread(lambda cell: cell["load"]["requests"], 0))],
 }
+
+
+def columns_of(shape):
+    """Its columns; of two legs with the best peer, who is what they are compared with, and without a log."""
+    columns = COLUMNS[shape["unit"]]
+    if not shape["pd"]:
+        return columns
+    key = f"us_per_{shape['unit']}"
+    rest = [column for column in columns[2:] if column[0] != "logged"]
+    return [columns[0], ("× best peer", ratio(key, "peer")), ("× HAProxy, one leg", ratio(key)), *rest]
 
 
 def grid(head, rows):

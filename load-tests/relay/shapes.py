@@ -16,17 +16,26 @@ class Shape:
     #: Rounds at most; memory does not vary like time does.
     rounds: int = 99
     flags: tuple = field(default=())
+    #: Whether a prefill and a decode serve it together.
+    pd: bool = False
 
     def command(self):
         """The generator's arguments."""
         pairs = [part for key, value in self.load.items() for part in (f"--{key}", str(value))]
-        return [*pairs, *self.flags]
+        return [*pairs, *self.flags, *self.asking()]
+
+    def asking(self):
+        """How the generator asks."""
+        return ["--pd"] if self.pd else []
 
     def describe(self):
-        return {"name": self.name, "what": self.what, "load": self.load, "flags": list(self.flags), "unit": self.unit}
+        return {"name": self.name, "what": self.what, "load": self.load, "flags": list(self.flags), "unit": self.unit,
+                "pd": self.pd}
 
 
-NAMES = ("chat", "saturated", "single", "paced", "prompt", "open", "idle")
+ONE_LEG = ("chat", "saturated", "single", "paced", "prompt", "open", "idle")
+PD = ("pd-chat", "pd-saturated", "pd-prompt")
+NAMES = ONE_LEG + PD
 
 
 def table(quick, names):
@@ -49,5 +58,14 @@ def table(quick, names):
               {"connections": 64, "requests": size(4000, 1000), "rate": 1000}, "latency", logs=False),
         Shape("idle", "open streams that say nothing",
               {"connections": size(8000, 2000)}, "stream", logs=False, rounds=size(3, 1), flags=("--idle",)),
+        # The slower ones need several times as long as their one-leg kin.
+        Shape("pd-chat", "prefill and decode, small chat, plain answer, 32 connections",
+              {"connections": 32, "requests": size(30000, 6000)}, "request", logs=False, pd=True),
+        Shape("pd-saturated", "prefill and decode, 32 streams of 200 events as fast as they go, 4 events in a write",
+              {"connections": 32, "requests": size(3200, 640), "events": 200, "burst": 4}, "event", logs=False,
+              pd=True),
+        Shape("pd-prompt", "prefill and decode, 108 KB request body, plain answer, 32 connections",
+              {"connections": 32, "requests": size(6000, 1500), "body-bytes": 108 * 1024}, "request", logs=False,
+              pd=True),
     ]
     return [shape for shape in shapes if shape.name in names]

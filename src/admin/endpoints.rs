@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::auth::Actor;
@@ -15,10 +15,12 @@ use super::{AdminState, answer};
 use crate::telemetry::AUDIT;
 
 /// One endpoint as `GET /endpoints` shows it (I14).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointStatus {
     /// What the `drain` route takes; percent-encoded there if need be.
     pub id: String,
+    /// Name of its service.
+    pub service: String,
     pub url: String,
     pub role: Cow<'static, str>,
     /// Whether the request path would give it a new request now.

@@ -8,14 +8,17 @@ mod answer;
 pub mod auth;
 mod endpoints;
 mod health;
+mod status;
 
 pub use auth::AdminToken;
 pub use endpoints::{DrainChange, EndpointControl, EndpointStatus};
 pub use health::Readiness;
+pub use status::{RoleStatus, RouterStatus, ServiceStatus};
 
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -30,11 +33,13 @@ use crate::metrics::{self, Metrics};
 pub struct AdminState {
     /// Asked at every `/readyz`; cheap.
     pub readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
+    /// Asked at every `/status`.
+    pub status: Arc<dyn Fn() -> RouterStatus + Send + Sync>,
     pub endpoints: Arc<dyn EndpointControl>,
     /// Brings gauges that are read from state up to date; called before each scrape.
     pub refresh: Arc<dyn Fn() + Send + Sync>,
-    /// The effective configuration as YAML. Paths of secret files, never their content.
-    pub config_text: Arc<str>,
+    /// The configuration in force as YAML. Paths of secret files, never their content.
+    pub config_text: Arc<ArcSwap<String>>,
     pub metrics: Arc<Metrics>,
     pub token: Arc<AdminToken>,
 }
@@ -59,6 +64,7 @@ pub fn routes(state: AdminState) -> Router {
         .route("/readyz", get(health::ready))
         .route("/metrics", get(main_metrics))
         .route("/metrics/endpoints", get(move |state| endpoint_metrics(state, turns)))
+        .route("/status", get(status::status))
         .route("/endpoints", get(endpoints::list))
         .route("/endpoints/{id}/drain", drain)
         .route("/config", get(config_text))
@@ -88,7 +94,7 @@ async fn endpoint_metrics(State(state): State<AdminState>, turns: Arc<Semaphore>
 }
 
 async fn config_text(State(state): State<AdminState>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/yaml")], state.config_text.to_string())
+    ([(CONTENT_TYPE, "application/yaml")], state.config_text.load().to_string())
 }
 
 #[cfg(test)]

@@ -17,6 +17,37 @@ const DOCUMENT: &str = include_str!("../../docs/admin-api.md");
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
 /// One endpoint, `chat-0`, that records what it is told.
+/// As in the documentation.
+fn example_status() -> RouterStatus {
+    let role = |role: &'static str, selectable, in_flight, handoffs| RoleStatus {
+        role: role.into(),
+        selectable,
+        total: 2,
+        in_flight,
+        handoffs,
+    };
+    RouterStatus {
+        version: "0.1.0".to_owned(),
+        revision: "1a2b3c4d".to_owned(),
+        phase: "running".to_owned(),
+        ready: true,
+        awaiting: vec![],
+        uptime_s: 86_400,
+        in_flight: 3,
+        connections: 12,
+        config_ok: true,
+        restart_needed: 0,
+        snapshot: 4,
+        services: vec![ServiceStatus {
+            name: "chat".to_owned(),
+            engine: "sglang".to_owned(),
+            models: vec!["mistral-7b".to_owned()],
+            lacks: None,
+            roles: vec![role("prefill", 2, 1, 1), role("decode", 1, 3, 0)],
+        }],
+    }
+}
+
 #[derive(Default)]
 struct Fleet {
     orders: Mutex<Vec<(String, bool)>>,
@@ -27,6 +58,7 @@ impl EndpointControl for Fleet {
     fn list(&self) -> Vec<EndpointStatus> {
         vec![EndpointStatus {
             id: "chat-0".to_owned(),
+            service: "chat".to_owned(),
             url: "http://10.0.0.7:8000".to_owned(),
             role: "mixed".into(),
             selectable: true,
@@ -98,9 +130,10 @@ impl Admin {
         let asked = Arc::clone(&readiness);
         let state = AdminState {
             readiness: Arc::new(move || asked.lock().clone()),
+            status: Arc::new(example_status),
             endpoints: Arc::clone(&fleet) as Arc<dyn EndpointControl>,
             refresh: Arc::new(|| {}),
-            config_text: "listen: 0.0.0.0:8080\n".into(),
+            config_text: Arc::new(arc_swap::ArcSwap::from_pointee("listen: 0.0.0.0:8080\n".to_owned())),
             metrics: Metrics::new(&words).unwrap(),
             token: Arc::new(AdminToken::load(token.map(|_| path.as_path())).unwrap()),
         };
@@ -146,7 +179,7 @@ fn documented() -> Vec<(&'static str, &'static str, Vec<u16>)> {
 async fn each_documented_route_answers_and_no_other_exists() {
     let admin = Admin::start(Some("tok"), "192.0.2.1:1").await;
     let rows = documented();
-    assert_eq!(rows.len(), 9);
+    assert_eq!(rows.len(), 10);
     for (method, path, statuses) in &rows {
         let path = path.replace("{id}", "chat-0");
         let reply = admin.send(method, &path, "authorization: Bearer tok\r\n").await;
@@ -313,4 +346,11 @@ async fn each_change_is_one_audit_line_that_cannot_be_forged() {
     assert_eq!(audit.len(), 1, "{text}");
     assert!(DOCUMENT.lines().any(|line| line == audit[0]), "{}", audit[0]);
     assert!(!text.contains("s3cret"));
+}
+
+#[tokio::test]
+async fn status_is_the_documented_document() {
+    let document = include_str!("../../docs/admin-api.md");
+    let shown = serde_json::to_string(&serde_json::to_value(example_status()).unwrap()).unwrap();
+    assert!(document.contains(&shown), "{shown}");
 }

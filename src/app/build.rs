@@ -5,11 +5,13 @@ use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::control::Control;
 use super::limits;
+use super::status::status;
 use crate::admin::{AdminState, AdminToken, Readiness};
 use crate::config::secret_file::{Mistake, Secret, Watched};
 use crate::config::{self, Authorization, RouterConfig};
@@ -20,8 +22,9 @@ use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accepted, Lane, Load, lane};
 use crate::proxy::request::route::Route;
 use crate::proxy::{dispatch, rescue};
-use crate::registry::Writer;
+use crate::registry::{Handle, Writer};
 use crate::telemetry::access::AccessSink;
+use crate::types::clock;
 use crate::upstream::{Dial, Pool};
 
 /// A router that is ready to be run.
@@ -30,6 +33,8 @@ pub struct Router {
     pub shared: Arc<Shared>,
     /// The registry's one writer.
     pub writer: Writer,
+    /// The way to it.
+    pub changes: Handle,
     /// Traffic threads and the receiving ends of their lanes.
     pub workers: Vec<(Arc<Worker>, mpsc::Receiver<Accepted>)>,
     pub lanes: Vec<Lane>,
@@ -103,13 +108,12 @@ pub(super) fn build_logging_to(
     .context("access_log.sink")?;
     let (writer, view, changes) = Writer::new(&config.services, threads, &metrics.endpoints);
     let phases = Arc::new(Phases::default());
-    let config_text: Arc<str> = config::print(&config).into();
-    let budget =
-        config.limits.buffered_bytes.unwrap_or_else(|| limits::buffered_bytes().max(config.limits.body));
+    let config_text = Arc::new(ArcSwap::from_pointee(config::print(&config)));
     let shared = Arc::new(Shared {
         timeouts: Arc::new(config.timeouts.clone()),
         in_flight: Bound::new(config.limits.in_flight as u64),
-        buffered: Bound::new(budget),
+        buffered: Bound::new(limits::budget(&config.limits)),
+        limits: ArcSwap::from_pointee(config.limits.clone()),
         config: Arc::new(config),
         view,
         dial,
@@ -130,19 +134,23 @@ pub(super) fn build_logging_to(
         ));
         lanes.push(lane);
     }
-    let control = Arc::new(Control::new(Arc::clone(&shared), changes));
+    let control = Arc::new(Control::new(Arc::clone(&shared), changes.clone()));
     let refresh = Arc::clone(&control);
     let ready = Arc::clone(&shared);
     let loads: Vec<_> = workers.iter().map(|(worker, _)| Arc::clone(&worker.load)).collect();
+    let readiness = Arc::new(move || readiness(&ready, &loads));
+    let (shown, asked, since) = (Arc::clone(&shared), Arc::clone(&readiness), clock::now());
     let admin = AdminState {
-        readiness: Arc::new(move || readiness(&ready, &loads)),
+        readiness,
+        status: Arc::new(move || status(&shown, &asked(), since)),
         endpoints: control,
         refresh: Arc::new(move || refresh.refresh()),
         config_text,
         metrics,
         token,
     };
-    Ok(Router { shared, writer, workers, lanes, places: Arc::new(Semaphore::new(places)), admin, access })
+    let places = Arc::new(Semaphore::new(places));
+    Ok(Router { shared, writer, changes, workers, lanes, places, admin, access })
 }
 
 /// `upstream.authorization: from_secret`, as the header value it becomes.

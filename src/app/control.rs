@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::admin::{DrainChange, EndpointControl, EndpointStatus};
 use crate::proxy::context::Shared;
-use crate::registry::{Change, Endpoint, Handle, Reason};
+use crate::registry::{Change, Endpoint, Handle, Reason, Service};
 
 /// The registry as operators reach it.
 #[derive(Debug)]
@@ -40,7 +40,11 @@ impl Control {
 
 impl EndpointControl for Control {
     fn list(&self) -> Vec<EndpointStatus> {
-        let mut list: Vec<_> = self.endpoints().iter().map(|e| status(e)).collect();
+        let snapshot = self.shared.view.load();
+        let of = |service: &Arc<Service>| {
+            service.all().map(|e| status(&service.config.name, e)).collect::<Vec<_>>()
+        };
+        let mut list: Vec<_> = snapshot.services.iter().flat_map(of).collect();
         list.sort_by(|a, b| (&a.url, &a.role).cmp(&(&b.url, &b.role)));
         list
     }
@@ -71,10 +75,11 @@ impl EndpointControl for Control {
     }
 }
 
-fn status(endpoint: &Endpoint) -> EndpointStatus {
+fn status(service: &str, endpoint: &Endpoint) -> EndpointStatus {
     let selectable = endpoint.is_selectable();
     EndpointStatus {
         id: endpoint.id.to_string(),
+        service: service.to_owned(),
         url: endpoint.url.clone(),
         role: Cow::Borrowed(endpoint.role.as_str()),
         selectable,

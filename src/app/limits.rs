@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::config::Limits;
 use crate::upstream::Pool;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -30,7 +31,7 @@ pub(super) fn too_few(descriptors: u64, connections: usize, endpoints: usize, th
 }
 
 /// `limits.buffered_bytes: auto`: a quarter of the memory the control group allows, else 1 GiB.
-pub(super) fn buffered_bytes() -> u64 {
+fn buffered_bytes() -> u64 {
     const ELSE: u64 = 1 << 30;
     // Version 2, then version 1; "max" and the huge number version 1 shows for "none" mean no limit.
     ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
@@ -39,6 +40,11 @@ pub(super) fn buffered_bytes() -> u64 {
         .filter_map(|text| text.trim().parse::<u64>().ok())
         .find(|limit| *limit < 1 << 50)
         .map_or(ELSE, |limit| limit / 4)
+}
+
+/// The budget of buffered bytes that these limits mean: at least one whole body.
+pub(super) fn budget(limits: &Limits) -> u64 {
+    limits.buffered_bytes.unwrap_or_else(|| buffered_bytes().max(limits.body))
 }
 
 /// `threads: auto`.

@@ -4,13 +4,17 @@
 //! * `limits` — descriptors, memory and cores turned into the `auto` values.
 //! * `probe` — what engines are asked beside requests.
 //! * `control` — what the admin routes see and change.
+//! * `reload` — changes of the configuration file while it runs.
+//! * `status` — how the router is, for operators.
 //! * `run` — threads and runtimes of the real process, and its shutdown.
 
 mod build;
 mod control;
 mod limits;
 mod probe;
+mod reload;
 mod run;
+mod status;
 
 pub use build::{Router, build};
 pub use control::Control;

@@ -1,6 +1,7 @@
 //! Asks SGLang decodes for their version, off the request path: from 0.5.23 on the engine itself keeps a cancelled decode's
 //! pages back while its prefill may still write, and `cancel_decode_grace: auto` is 0 (docs/pd.md).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tracing::{debug, info};
 use crate::config::EngineKind;
 use crate::drain::Tracker;
 use crate::proxy::context::Shared;
-use crate::registry::Endpoint;
+use crate::registry::{Endpoint, Reason, Service};
 use crate::types::clock;
 use crate::upstream::{self, Conn, Decoder, Frame, Limits, Outbound};
 
@@ -28,15 +29,36 @@ const MOST: usize = 1 << 20;
 /// The first version with the guard on by default.
 const GUARDED: [u64; 3] = [0, 5, 23];
 
-/// Starts a probe for each decode whose grace depends on it.
-pub(super) fn start(tasks: &Tracker, shared: &Arc<Shared>, stop: &CancellationToken) {
-    for service in &shared.view.load().services {
-        let auto = service.config.upstream.cancel_decode_grace.is_none();
-        if service.config.engine != EngineKind::Sglang || !auto {
-            continue;
-        }
-        for endpoint in &service.decodes {
-            tasks.spawn("engine-version", watch(Arc::clone(shared), Arc::clone(endpoint), stop.clone()));
+/// One for each decode whose grace depends on it.
+#[derive(Debug)]
+pub(super) struct Probes {
+    tasks: Tracker,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    /// Ids of those that have one.
+    started: HashSet<u64>,
+}
+
+impl Probes {
+    pub(super) fn new(tasks: &Tracker, shared: &Arc<Shared>, stop: &CancellationToken) -> Self {
+        let (tasks, shared, stop) = (tasks.clone(), Arc::clone(shared), stop.clone());
+        Self { tasks, shared, stop, started: HashSet::new() }
+    }
+
+    /// Starts those that the newest snapshot asks for. One whose endpoint was removed ends by itself.
+    pub(super) fn follow(&mut self) {
+        let now = self.shared.view.load();
+        let asked = |service: &&Arc<Service>| {
+            let auto = service.config.upstream.cancel_decode_grace.is_none();
+            auto && service.config.engine == EngineKind::Sglang
+        };
+        let decodes: Vec<_> = now.services.iter().filter(asked).flat_map(|s| &s.decodes).collect();
+        self.started.retain(|id| decodes.iter().any(|decode| decode.id == *id));
+        for decode in decodes {
+            if self.started.insert(decode.id) {
+                let watch = watch(Arc::clone(&self.shared), Arc::clone(decode), self.stop.clone());
+                self.tasks.spawn("engine-version", watch);
+            }
         }
     }
 }
@@ -44,6 +66,9 @@ pub(super) fn start(tasks: &Tracker, shared: &Arc<Shared>, stop: &CancellationTo
 async fn watch(shared: Arc<Shared>, endpoint: Arc<Endpoint>, stop: CancellationToken) {
     let mut pause = Duration::ZERO;
     while stop.run_until_cancelled(sleep(pause)).await.is_some() {
+        if endpoint.reason() == Reason::Removed {
+            return;
+        }
         let version = timeout(LIMIT, version(&shared, &endpoint)).await.ok().flatten();
         pause = if version.is_some() { KNOWN } else { UNKNOWN };
         let Some(version) = version else {

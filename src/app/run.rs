@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::build::{Router, build_logging_to};
-use super::probe;
+use super::probe::Probes;
+use super::reload::Reload;
 use crate::admin::{self, AdminState};
-use crate::config::{self, RouterConfig};
+use crate::config::{self, Origin, RouterConfig};
 use crate::drain::{Phase, Phases, Signals, Tracker, run_sequence};
 use crate::proxy::admission::keys;
 use crate::proxy::context::{Shared, Worker};
@@ -32,18 +33,18 @@ const BACKLOG: u32 = 4096;
 const LOG_FLUSH: Duration = Duration::from_secs(2);
 
 /// Runs the router until a signal has led it through its shutdown. Errors are those of starting.
-pub fn run(config: RouterConfig) -> anyhow::Result<()> {
+pub fn run(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
     telemetry::init(&config.log, std::io::stderr)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let served = runtime.block_on(serve(config));
+    let served = runtime.block_on(serve(config, origin));
     // Not waiting for a secret file on a file system that hangs.
     runtime.shutdown_background();
     served
 }
 
-async fn serve(config: RouterConfig) -> anyhow::Result<()> {
+async fn serve(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signal handlers")?;
-    let started = start(config, None)?;
+    let started = start(config, Some(origin), None)?;
     let name = signals.next().await;
     info!(signal = name, "asked to leave");
     let second = async {
@@ -69,14 +70,16 @@ pub struct Started {
     stop: CancellationToken,
 }
 
-/// Starts a router; its accept loop and its helpers run on the current runtime. With `access` the access lines go there
-/// and not where the configuration says.
-pub fn start(config: RouterConfig, access: Option<File>) -> anyhow::Result<Started> {
+/// Starts a router; its accept loop and its helpers run on the current runtime. With `origin` it follows the changes of its
+/// file, and SIGHUP asks for that. With `access` the access lines go there and not where the configuration says.
+pub fn start(config: RouterConfig, origin: Option<Origin>, access: Option<File>) -> anyhow::Result<Started> {
+    let origin = origin.map(|origin| Reload::signal().map(|hangup| (origin, hangup)));
+    let origin = origin.transpose().context("signal handlers")?;
     let (front_at, admin_at) = (config.listen, config.admin.listen);
     for note in config::notes(&config) {
         info!("{note}");
     }
-    let Router { shared, writer, workers, lanes, places, admin, access } =
+    let Router { shared, writer, changes, workers, lanes, places, admin, access } =
         build_logging_to(config, Arc::new(TcpDial::default()), access)?;
     let front = bind(front_at).with_context(|| cannot_listen(front_at, "--listen"))?;
     let admin_listener = bind(admin_at).with_context(|| cannot_listen(admin_at, "--admin-listen"))?;
@@ -93,7 +96,12 @@ pub fn start(config: RouterConfig, access: Option<File>) -> anyhow::Result<Start
     tasks.spawn("phase-metric", follow_phase(Arc::clone(&shared)));
     let stop = CancellationToken::new();
     watch_files(&tasks, &shared, &stop);
-    probe::start(&tasks, &shared, &stop);
+    let mut probes = Probes::new(&tasks, &shared, &stop);
+    probes.follow();
+    if let Some((origin, hangup)) = origin {
+        let reload = Reload::new(origin, Arc::clone(&shared), changes, Arc::clone(&admin.config_text));
+        tasks.spawn("reload", reload.run(hangup, probes, stop.clone()));
+    }
     let router_metrics = shared.metrics.router.clone();
     tasks.spawn("accept", accept_loop(Box::new(front), lanes, places, router_metrics, phases));
     info!(

@@ -1,11 +1,12 @@
 //! `tandem check FILE`: is this a configuration, and what does it mean?
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 
+use super::admin::Output;
 use super::exit::{Exit, report, show};
 use super::help;
 use crate::config::{self, File, Problem, RouterConfig, Source};
@@ -15,8 +16,11 @@ use crate::config::{self, File, Problem, RouterConfig, Source};
 #[command(after_help = help::CHECK, after_long_help = help::CHECK)]
 pub(super) struct Check {
     /// Configuration to check
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    file: Option<PathBuf>,
+    /// Print the JSON Schema of a configuration file, for editors
+    #[arg(long, conflicts_with_all = ["file", "print", "output", "no_env"])]
+    schema: bool,
     /// Print the effective configuration: every key, defaults included
     #[arg(long)]
     print: bool,
@@ -28,37 +32,30 @@ pub(super) struct Check {
     no_env: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people
-    Table,
-    /// One JSON document
-    Json,
-}
-
 impl Check {
     pub(super) fn run(&self, environment: Vec<(OsString, OsString)>) -> Exit {
+        let Some(file) = &self.file else { return show(&format!("{:#}\n", config::schema())) };
         let environment = if self.no_env { Vec::new() } else { environment };
-        let loaded = File::read(&self.file)
+        let loaded = File::read(file)
             .map_err(|problem| vec![problem])
             .and_then(|file| config::load(&Source { file: Some(file), environment, ..Source::default() }));
         match (self.output, loaded) {
-            (Output::Table, Ok(config)) => show(&self.table(&config)),
+            (Output::Table, Ok(config)) => show(&self.table(file, &config)),
             (Output::Table, Err(problems)) => report(&problems),
-            (Output::Json, Ok(config)) => show(&self.json(Some(&config), &[])),
+            (Output::Json, Ok(config)) => show(&self.json(file, Some(&config), &[])),
             (Output::Json, Err(problems)) => {
-                show(&self.json(None, &problems));
+                show(&self.json(file, None, &problems));
                 report(&problems)
             }
         }
     }
 
     /// With `--print` the verdict and the notes are comments, so that the output can be used as a configuration.
-    fn table(&self, config: &RouterConfig) -> String {
+    fn table(&self, file: &Path, config: &RouterConfig) -> String {
         let (services, endpoints) = counts(config);
         let verdict = format!(
             "{}: ok ({services} service{}, {endpoints} endpoint{})",
-            self.file.display(),
+            file.display(),
             plural(services),
             plural(endpoints)
         );
@@ -71,10 +68,10 @@ impl Check {
         }
     }
 
-    fn json(&self, config: Option<&RouterConfig>, problems: &[Problem]) -> String {
+    fn json(&self, file: &Path, config: Option<&RouterConfig>, problems: &[Problem]) -> String {
         let (services, endpoints) = config.map_or((0, 0), counts);
         let mut document = json!({
-            "file": self.file.display().to_string(),
+            "file": file.display().to_string(),
             "ok": config.is_some(),
             "services": services,
             "endpoints": endpoints,

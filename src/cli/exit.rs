@@ -13,6 +13,8 @@ pub(super) enum Exit {
     Failure = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
+    /// A server that is needed does not answer.
+    Unreachable = 3,
 }
 
 impl From<Exit> for ExitCode {
@@ -32,8 +34,13 @@ pub(super) fn report(problems: &[Problem]) -> Exit {
 
 /// A failure with its causes, on standard error.
 pub(super) fn fail(error: &anyhow::Error) -> Exit {
-    let _ = writeln!(std::io::stderr().lock(), "tandem: {error:#}");
+    say(&format!("{error:#}"));
     Exit::Failure
+}
+
+/// One line on standard error.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "tandem: {line}"); // nowhere left to report to
 }
 
 /// A result on standard output. A reader that stopped reading (`| head`) is no failure.

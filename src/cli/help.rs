@@ -38,6 +38,9 @@ Examples:
     tandem router --engine vllm --prefill http://10.0.0.7:8000 --decode http://10.0.0.8:8000
   Check a configuration and see what it means:
     tandem check router.yaml --print
+  How is it, and why does an engine get no requests?
+    tandem status
+    tandem endpoints
   An engine to try it with:
     tandem engine --wire vllm --listen 127.0.0.1:8000
 
@@ -80,8 +83,59 @@ Examples:
     tandem check router.yaml --no-env
   What would it run with, defaults included? The output is a configuration itself:
     tandem check router.yaml --print > effective.yaml
+  For an editor that completes and checks while you write:
+    tandem check --schema > router.schema.json
   For programs:
     tandem check router.yaml --output json | jq '.problems[].key'
+
+",
+    exit_codes!()
+);
+
+pub(super) const STATUS: &str = concat!(
+    "\
+Exit code 1 where the router is not ready, so that scripts need not read.
+
+Examples:
+  The router on this machine:
+    tandem status
+  Another one, by its admin listener; TANDEM_ADMIN does the same:
+    tandem status --admin http://10.0.0.5:9090
+  For programs:
+    tandem status --output json | jq '.services[].lacks'
+
+",
+    exit_codes!()
+);
+
+pub(super) const ENDPOINTS: &str = concat!(
+    "\
+Examples:
+  Who gets requests, and who does not for which reason:
+    tandem endpoints --admin http://10.0.0.5:9090
+  Ids of endpoints that are withdrawn and still carry requests:
+    tandem endpoints --output json | jq '.endpoints[] | select(.selectable | not) | select(.in_flight > 0) | .id'
+
+",
+    exit_codes!()
+);
+
+pub(super) const COMPLETIONS: &str = concat!(
+    "\
+Examples:
+    tandem completions bash > /etc/bash_completion.d/tandem
+    tandem completions zsh > ~/.zfunc/_tandem
+    tandem completions fish > ~/.config/fish/completions/tandem.fish
+
+",
+    exit_codes!()
+);
+
+pub(super) const MAN: &str = concat!(
+    "\
+Examples:
+    tandem man | man -l -
+    tandem man --dir /usr/local/share/man/man1
 
 ",
     exit_codes!()

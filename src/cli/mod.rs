@@ -3,12 +3,17 @@
 //! Values are read by `config`, not by the parser, so that a mistake in a flag reads like the same mistake in a file
 //! and all of them are reported together. Results go to standard output, everything else to standard error.
 
+mod admin;
 mod check;
 mod demo;
+mod endpoints;
 mod engine;
 mod exit;
+mod generate;
 mod help;
 mod router;
+mod status;
+mod table;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -31,8 +36,12 @@ struct Cli {
 enum Command {
     Router(Box<router::Router>),
     Check(check::Check),
+    Status(status::Status),
+    Endpoints(endpoints::Endpoints),
     Engine(Box<engine::Engine>),
     Demo(demo::Demo),
+    Completions(generate::Completions),
+    Man(generate::Man),
 }
 
 /// Runs the process's own command line.
@@ -45,8 +54,12 @@ fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString
     match Cli::try_parse_from(arguments) {
         Ok(Cli { command: Command::Router(router) }) => router.run(environment),
         Ok(Cli { command: Command::Check(check) }) => check.run(environment),
+        Ok(Cli { command: Command::Status(status) }) => status.run(),
+        Ok(Cli { command: Command::Endpoints(endpoints) }) => endpoints.run(),
         Ok(Cli { command: Command::Engine(engine) }) => engine.run(),
         Ok(Cli { command: Command::Demo(demo) }) => demo.run(),
+        Ok(Cli { command: Command::Completions(completions) }) => completions.run(),
+        Ok(Cli { command: Command::Man(man) }) => man.run(),
         Err(error) => {
             // Help and version are "errors" too, for standard output and code 0. A closed pipe is the reader's choice.
             let _ = error.print();

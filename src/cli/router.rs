@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::exit::{Exit, fail, report};
 use super::help;
-use crate::config::{self, File, FlagValue, Flags, Source};
+use crate::config::{FlagValue, Flags, Origin};
 
 /// Run the router
 #[derive(Debug, Default, Args)]
@@ -108,12 +108,9 @@ key_flags! {
 
 impl Router {
     pub(super) fn run(&self, environment: Vec<(OsString, OsString)>) -> Exit {
-        let file = match self.config.as_deref().map(File::read).transpose() {
-            Ok(file) => file,
-            Err(problem) => return report(&[problem]),
-        };
-        match config::load(&Source { file, environment, flags: self.flags() }) {
-            Ok(config) => crate::app::run(config).map_or_else(|error| fail(&error), |()| Exit::Ok),
+        let origin = Origin { file: self.config.clone(), environment, flags: self.flags() };
+        match origin.load() {
+            Ok(config) => crate::app::run(config, origin).map_or_else(|error| fail(&error), |()| Exit::Ok),
             Err(problems) => report(&problems),
         }
     }

@@ -8,6 +8,8 @@
 pub enum Reload {
     /// At the next start of the process.
     Start,
+    /// By a reload of the file: when it changes, and at SIGHUP.
+    Live,
     /// The path is fixed at start; the content of the file it names is read again when it changes.
     Content,
 }
@@ -21,6 +23,19 @@ pub struct Key {
     /// As it would be written in the file; `null` is "not set", `required` has none.
     pub default: &'static str,
     pub reload: Reload,
+    /// What it is for, as the documentation says it.
+    pub meaning: &'static str,
+}
+
+impl Reload {
+    /// The word of the documentation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Live => "live",
+            Self::Content => "content",
+        }
+    }
 }
 
 impl Key {
@@ -35,68 +50,250 @@ impl Key {
 pub(super) const PREFIX: &str = "TANDEM_";
 
 /// Variables with the prefix that are no keys: read by the command line itself.
-pub const OTHER_VARIABLES: &[&str] = &["TANDEM_CONFIG"];
+pub const OTHER_VARIABLES: &[&str] = &["TANDEM_CONFIG", "TANDEM_ADMIN"];
 
-const fn key(path: &'static str, kind: &'static str, default: &'static str) -> Key {
-    Key { path, kind, default, reload: Reload::Start }
+const fn key(path: &'static str, kind: &'static str, default: &'static str, meaning: &'static str) -> Key {
+    Key { path, kind, default, reload: Reload::Start, meaning }
 }
 
-const fn content(path: &'static str, default: &'static str) -> Key {
-    Key { path, kind: "path", default, reload: Reload::Content }
+const fn live(path: &'static str, kind: &'static str, default: &'static str, meaning: &'static str) -> Key {
+    Key { path, kind, default, reload: Reload::Live, meaning }
+}
+
+const fn content(path: &'static str, default: &'static str, meaning: &'static str) -> Key {
+    Key { path, kind: "path", default, reload: Reload::Content, meaning }
 }
 
 /// The keys, in the order of the documentation.
 pub const KEYS: &[Key] = &[
-    key("listen", "IP:PORT", "0.0.0.0:8080"),
-    key("threads", "auto or count", "auto"),
-    key("admin.listen", "IP:PORT", "0.0.0.0:9090"),
-    content("admin.token_file", "null"),
-    content("api_keys_file", "null"),
-    key("limits.body", "size", "64MiB"),
-    key("limits.buffered_bytes", "auto or size", "auto"),
-    key("limits.headers", "count", "100"),
-    key("limits.header_bytes", "size", "64KiB"),
-    key("limits.url", "size", "8KiB"),
-    key("limits.connections", "auto or count", "auto"),
-    key("limits.in_flight", "count", "0"),
-    key("limits.h2_streams", "count", "100"),
-    key("timeouts.header_read", "duration", "10s"),
-    key("timeouts.body_progress", "duration", "30s"),
-    key("timeouts.connect", "duration", "1s"),
-    key("timeouts.first_byte", "duration", "600s"),
-    key("timeouts.idle", "duration", "120s"),
-    key("timeouts.write_stall", "duration", "30s"),
-    key("timeouts.total", "duration", "0"),
-    key("timeouts.downstream_idle", "duration", "75s"),
-    key("shutdown.delay", "duration", "5s"),
-    key("shutdown.grace", "duration", "600s"),
-    key("access_log.sink", "off, stdout or path", "stdout"),
-    key("access_log.format", "json or text", "json"),
-    key("access_log.sample", "share", "100%"),
-    key("log.level", "error, warn, info, debug or trace", "info"),
-    key("log.format", "json or text", "text"),
-    key("services[].name", "name", "required"),
-    key("services[].models", "list of names", "[]"),
-    key("services[].model_match", "auto, any or listed", "auto"),
-    key("services[].engine.kind", "plain, sglang or vllm", "plain"),
-    key("services[].engine.connector", "nixl or store", "nixl"),
-    key("services[].discovery.static.prefill[].url", "http://HOST:PORT", "required"),
-    key("services[].discovery.static.prefill[].bootstrap_port", "port", "8998"),
-    key("services[].discovery.static.decode[].url", "http://HOST:PORT", "required"),
-    key("services[].discovery.static.mixed[].url", "http://HOST:PORT", "required"),
-    key("services[].policy.mixed", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
-    key("services[].policy.prefill", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
-    key("services[].policy.decode", "round_robin, least_in_flight or power_of_two", "least_in_flight"),
-    key("services[].retries.max", "count", "2"),
-    key("services[].retries.budget", "share", "20%"),
-    key("services[].retries.floor", "count", "3"),
-    key("services[].upstream.authorization", "auto, pass, strip or {from_secret: path}", "auto"),
-    content("services[].upstream.authorization.from_secret", "null"),
-    key("services[].upstream.idle", "duration", "4s"),
-    key("services[].upstream.cookies", "true or false", "false"),
-    key("services[].upstream.handoff_max_age", "duration", "15s"),
-    key("services[].upstream.kv_lease", "duration", "30s"),
-    key("services[].upstream.cancel_decode_grace", "auto or duration", "auto"),
+    key("listen", "IP:PORT", "0.0.0.0:8080", "Front door, where clients connect. Port 0: one that is free"),
+    key(
+        "threads",
+        "auto or count",
+        "auto",
+        "Traffic threads, 1 to 256; `auto`: the number of cores, at most 4",
+    ),
+    key(
+        "admin.listen",
+        "IP:PORT",
+        "0.0.0.0:9090",
+        "Probes, metrics and operator routes. Must not be the port of `listen`",
+    ),
+    content(
+        "admin.token_file",
+        "null",
+        "Its trimmed content is the token that routes which change something require; `null`: they answer loopback peers only",
+    ),
+    content("api_keys_file", "null", "Front-door API keys, one a line; `null`: no key is asked for"),
+    live(
+        "limits.body",
+        "size",
+        "64MiB",
+        "Largest request body, at least 1 KiB; above it 413. Raise it for images",
+    ),
+    live(
+        "limits.buffered_bytes",
+        "auto or size",
+        "auto",
+        "Request bytes held by the whole process, at least `limits.body`; above it 503 with `Retry-After`. `auto`: a quarter of the cgroup's memory limit, else 1 GiB",
+    ),
+    live("limits.headers", "count", "100", "Header fields of a request, 10 to 1000; above it 431"),
+    live("limits.header_bytes", "size", "64KiB", "Request head, 8 KiB to 1 MiB; above it 431"),
+    live(
+        "limits.url",
+        "size",
+        "8KiB",
+        "Request target, 256 to 65534 bytes and at most `limits.header_bytes`; above it 414",
+    ),
+    key(
+        "limits.connections",
+        "auto or count",
+        "auto",
+        "Client connections; `auto`: 0.4 of the descriptor limit",
+    ),
+    live("limits.in_flight", "count", "0", "Requests at once; above it 503 with `Retry-After`; 0: no limit"),
+    live("limits.h2_streams", "count", "100", "Open streams of one HTTP/2 connection, 1 to 10000"),
+    key(
+        "timeouts.header_read",
+        "duration",
+        "10s",
+        "From the first byte of a request head, or from the connection for a client that sends nothing, to the head's end",
+    ),
+    key("timeouts.body_progress", "duration", "30s", "Longest silence while a request body is awaited"),
+    key("timeouts.connect", "duration", "1s", "TCP connection to an engine"),
+    key(
+        "timeouts.first_byte",
+        "duration",
+        "600s",
+        "From the request written to the head of the engine's answer",
+    ),
+    key("timeouts.idle", "duration", "120s", "Longest silence of an engine inside an answer"),
+    key(
+        "timeouts.write_stall",
+        "duration",
+        "30s",
+        "Longest time a client may take none of the bytes that wait for it",
+    ),
+    key("timeouts.total", "duration", "0", "Whole request, from its head to its last answered byte"),
+    key("timeouts.downstream_idle", "duration", "75s", "A client connection between two requests"),
+    key(
+        "shutdown.delay",
+        "duration",
+        "5s",
+        "After SIGTERM: not ready, but still accepting, so that load balancers can notice",
+    ),
+    key(
+        "shutdown.grace",
+        "duration",
+        "600s",
+        "After that: time for open requests to finish before they are ended with an error. `0`: none",
+    ),
+    key(
+        "access_log.sink",
+        "off, stdout or path",
+        "stdout",
+        "Where the line of each request goes. A path needs a `/` (`./access.log`)",
+    ),
+    key("access_log.format", "json or text", "json", "Form of these lines"),
+    key(
+        "access_log.sample",
+        "share",
+        "100%",
+        "Share of successful requests that are logged; all others always are",
+    ),
+    key(
+        "log.level",
+        "error, warn, info, debug or trace",
+        "info",
+        "Least important diagnostics that are written to standard error",
+    ),
+    key("log.format", "json or text", "text", "Form of diagnostics"),
+    key(
+        "services[].name",
+        "name",
+        "required",
+        "Label in metrics and logs, unique: 1 to 63 of `a-z`, `0-9`, `.`, `_`, `-`, a letter or digit at both ends",
+    ),
+    live(
+        "services[].models",
+        "list of names",
+        "[]",
+        "Model names it answers to, each listed by one service only",
+    ),
+    live(
+        "services[].model_match",
+        "auto, any or listed",
+        "auto",
+        "`any`: also what no service lists (one service at most); `listed`: its own names, 404 for others; `auto`: `any` while `models` is empty, else `listed`",
+    ),
+    key(
+        "services[].engine.kind",
+        "plain, sglang or vllm",
+        "plain",
+        "`plain`: any OpenAI-compatible server; `sglang`, `vllm`: engines that may be split into prefill and decode",
+    ),
+    key(
+        "services[].engine.connector",
+        "nixl or store",
+        "nixl",
+        "vLLM only: how a decode gets the KV. `nixl`: it pulls from the prefill; `store`: both sides share a store",
+    ),
+    live(
+        "services[].discovery.static.prefill[].url",
+        "http://HOST:PORT",
+        "required",
+        "An endpoint that only prefills; as for `mixed`",
+    ),
+    live(
+        "services[].discovery.static.prefill[].bootstrap_port",
+        "port",
+        "8998",
+        "SGLang only: its bootstrap server, on the host of `url`. Two prefills of one service never share an address",
+    ),
+    live(
+        "services[].discovery.static.decode[].url",
+        "http://HOST:PORT",
+        "required",
+        "An endpoint that only decodes; as for `mixed`",
+    ),
+    live(
+        "services[].discovery.static.mixed[].url",
+        "http://HOST:PORT",
+        "required",
+        "An endpoint that serves whole requests: scheme, host and port (80 when absent), nothing else. Two spellings of one endpoint are a mistake",
+    ),
+    live(
+        "services[].policy.mixed",
+        "round_robin, least_in_flight or power_of_two",
+        "least_in_flight",
+        "Choice among mixed endpoints",
+    ),
+    live(
+        "services[].policy.prefill",
+        "round_robin, least_in_flight or power_of_two",
+        "least_in_flight",
+        "Choice among prefill endpoints",
+    ),
+    live(
+        "services[].policy.decode",
+        "round_robin, least_in_flight or power_of_two",
+        "least_in_flight",
+        "Choice among decode endpoints",
+    ),
+    live(
+        "services[].retries.max",
+        "count",
+        "2",
+        "Further attempts after the first, at most 10; 0 or less: none. [When](request-lifecycle.md#5-dispatch)",
+    ),
+    live(
+        "services[].retries.budget",
+        "share",
+        "20%",
+        "Retries as a share of the service's requests over 10 s",
+    ),
+    live(
+        "services[].retries.floor",
+        "count",
+        "3",
+        "Retries per second that are allowed however few requests there are",
+    ),
+    key(
+        "services[].upstream.authorization",
+        "auto, pass, strip or {from_secret: path}",
+        "auto",
+        "The client's `Authorization` header. `auto`: strip if `api_keys_file` is set, else pass. `pass` with `api_keys_file` is a mistake: it would hand the router's keys to engines",
+    ),
+    content(
+        "services[].upstream.authorization.from_secret",
+        "null",
+        "Replaces the header by `Bearer` and the trimmed content of this file",
+    ),
+    key(
+        "services[].upstream.idle",
+        "duration",
+        "4s",
+        "How long an unused connection to an engine is kept; engines close theirs after 5 s. `0`: not kept",
+    ),
+    live("services[].upstream.cookies", "true or false", "false", "Pass the client's `Cookie` header on"),
+    live(
+        "services[].upstream.handoff_max_age",
+        "duration",
+        "15s",
+        "vLLM: oldest KV parameters that a decode is sent, from the prefill's answer on; older ones are not used and the prefill is done again. Less than `kv_lease`",
+    ),
+    live(
+        "services[].upstream.kv_lease",
+        "duration",
+        "30s",
+        "vLLM: how long a prefill keeps KV that no decode has asked for (the engine's `kv_lease_duration`)",
+    ),
+    live(
+        "services[].upstream.cancel_decode_grace",
+        "auto or duration",
+        "auto",
+        "SGLang: how long a pair that is given up goes on, so that a running KV write hits no other request. `auto`: 0 where the engine reports 0.5.23 or newer, else 5 s",
+    ),
 ];
 
 /// Keys of the design that this version does not have. Refused with those words: nothing is wrong with the spelling,

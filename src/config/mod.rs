@@ -14,14 +14,17 @@
 //! paths and are opened by who uses them.
 
 mod defaults;
+mod diff;
 mod endpoint;
 mod keys;
 mod load;
 mod node;
 mod notes;
+mod origin;
 mod print;
 mod problem;
 mod reader;
+mod reference;
 mod router;
 mod schema;
 pub mod secret_file;
@@ -33,11 +36,14 @@ mod units;
 mod validate;
 mod words;
 
+pub use diff::{Changes, changes};
 pub use keys::{KEYS, Key, OTHER_VARIABLES, Reload};
 pub use load::load;
 pub use notes::notes;
+pub use origin::Origin;
 pub use print::{Document, document, print};
 pub use problem::{Place, Problem};
+pub use reference::{row, schema};
 pub use router::*;
 pub use source::{File, FlagValue, Flags, Source};
 pub use units::Wrong;

@@ -135,8 +135,9 @@ enum Seen {
     Unreadable(ErrorKind),
 }
 
+/// What `stat` says of a file: different after every change that matters.
 #[derive(Debug, PartialEq)]
-struct Fingerprint {
+pub struct Fingerprint {
     device: u64,
     inode: u64,
     len: u64,
@@ -148,7 +149,7 @@ impl<T> Watched<T> {
     /// Reads the file for the first time; here every mistake is an error.
     pub fn load(path: &Path, parse: fn(&str) -> Result<T, Mistake>) -> Result<Self, SecretFileError> {
         let path = path.to_owned();
-        let fingerprint = match fingerprint(&path) {
+        let fingerprint = match Fingerprint::of(&path) {
             Ok(fingerprint) => fingerprint,
             Err(error) => return Err(SecretFileError::Io { path, error }),
         };
@@ -165,7 +166,7 @@ impl<T> Watched<T> {
     pub fn poll(&self) -> Change {
         let mut seen = self.seen.lock();
         // Before the read: what is written in between differs from this and is read at the next poll.
-        let (now, content) = match fingerprint(&self.path) {
+        let (now, content) = match Fingerprint::of(&self.path) {
             Ok(now) if matches!(&*seen, Seen::File(last) if *last == now) => return Change::None,
             Ok(fingerprint) => (Seen::File(fingerprint), read(&self.path, self.parse)),
             Err(error) => {
@@ -189,15 +190,18 @@ impl<T> Watched<T> {
     }
 }
 
-fn fingerprint(path: &Path) -> io::Result<Fingerprint> {
-    let meta = fs::metadata(path)?;
-    Ok(Fingerprint {
-        device: meta.dev(),
-        inode: meta.ino(),
-        len: meta.len(),
-        modified: (meta.mtime(), meta.mtime_nsec()),
-        changed: (meta.ctime(), meta.ctime_nsec()),
-    })
+impl Fingerprint {
+    /// Blocking. Follows symbolic links.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let meta = fs::metadata(path)?;
+        Ok(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            len: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
 }
 
 fn read<T>(path: &Path, parse: fn(&str) -> Result<T, Mistake>) -> Result<T, SecretFileError> {

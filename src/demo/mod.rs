@@ -95,7 +95,7 @@ async fn serve(options: &Options) -> anyhow::Result<bool> {
     let config = engines.router(options);
     telemetry::init(&config.log, screen.diagnostics())?;
     let (log, lines) = Lines::pipe().context("pipe")?;
-    let router = app::start(config, Some(log))?;
+    let router = app::start(config, None, Some(log))?;
     let mut house = House::new(options.wire, engines, &router, lines);
     let leave = async { _ = signals.next().await };
     let good = match options.mode {

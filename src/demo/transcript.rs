@@ -171,6 +171,7 @@ mod tests {
             role: role.into(),
             selectable: true,
             reason: None,
+            service: "demo".to_owned(),
             in_flight: 0,
             ejected: false,
             draining: false,

@@ -167,6 +167,7 @@ mod tests {
             role: Cow::Borrowed(role),
             selectable: true,
             reason: None,
+            service: "demo".to_owned(),
             in_flight: 0,
             ejected: false,
             draining: false,

@@ -22,6 +22,7 @@ pub(super) async fn handle(ticket: Ticket, api: Api, headers: &HeaderMap, body: 
     let mut ticket = ticket;
     let core = Arc::clone(&ticket.core);
     let fault = match fault(&core, headers) {
+        Ok(fault) if fault.reused && ticket.entry.ordinal() == 0 => Fault { end: None, after: None, ..fault },
         Ok(fault) => fault,
         Err(words) => return refuse(ticket, &Failure::bad(format!("x-mock: {words}"))),
     };
@@ -29,6 +30,7 @@ pub(super) async fn handle(ticket: Ticket, api: Api, headers: &HeaderMap, body: 
         pause(delay).await;
     }
     if fault.after.is_none()
+        && fault.at.is_none()
         && let Some(end) = fault.end
     {
         if let Some(failure) = scripted_failure(end) {
@@ -54,6 +56,9 @@ pub(super) async fn handle(ticket: Ticket, api: Api, headers: &HeaderMap, body: 
         Err(failure) => return refuse(ticket, &failure),
     }
     drop(sender);
+    if let (Some(at), Some(end)) = (fault.at, fault.end) {
+        ticket.end_in(at, end);
+    }
     if fault.after.is_none()
         && fault.end == Some(End::Abort)
         && let Some(job) = &ticket.job
@@ -71,7 +76,7 @@ fn fault(core: &Core, headers: &HeaderMap) -> Result<Fault, String> {
     match headers.get("x-mock") {
         Some(words) => {
             let words = words.to_str().map_err(|_| "not text".to_owned())?;
-            script::for_role(words, core.config.role)
+            script::for_engine(words, core.config.role, &core.config.advertise)
         }
         None => Ok(core.next_fault().unwrap_or_default()),
     }

@@ -226,7 +226,7 @@ impl Log {
 
     /// A request whose head was read.
     pub(super) fn head(&self, conn: u64, parts: &http::request::Parts) -> Entry {
-        let id = self.change(|records| {
+        let (id, ordinal) = self.change(|records| {
             let id = records.next_request;
             records.next_request += 1;
             let ordinal = records.conn(conn).map_or(0, |conn| {
@@ -237,9 +237,9 @@ impl Log {
                 let seen = seen(id, conn, ordinal, parts);
                 push(&mut records.requests, seen, self.limit, &mut records.dropped);
             }
-            id
+            (id, ordinal)
         });
-        Entry { log: self.clone(), conn, id }
+        Entry { log: self.clone(), conn, id, ordinal }
     }
 
     /// Milliseconds since the engine's start.
@@ -316,9 +316,15 @@ pub(super) struct Entry {
     log: Log,
     conn: u64,
     id: u64,
+    ordinal: u64,
 }
 
 impl Entry {
+    /// Which request of its connection, from 0; always 0 without a log.
+    pub(super) fn ordinal(&self) -> u64 {
+        self.ordinal
+    }
+
     fn change(&self, change: impl FnOnce(&mut Seen)) {
         self.log.change(|records| {
             if let Some(seen) = records.request(self.id) {

@@ -1,7 +1,8 @@
 //! Faults on demand, per request or per process.
 //!
 //! One small language for all: `status=503`, `delay=200ms,after=3,reset`, … A request names its own in the header
-//! `x-mock`; a router may forward that to both legs, so a part can be for one role: `prefill:status=500; decode:delay=1s`.
+//! `x-mock`; a router may forward that to both legs, so a part can be for one role, `prefill:status=500; decode:delay=1s`, or
+//! for one engine by the host it advertises: `@p0:reset`. A retry elsewhere then meets a sound one.
 //! The control endpoint and `--script` take the same words as a [`Rule`] for requests to come.
 
 use std::time::Duration;
@@ -19,6 +20,10 @@ pub struct Fault {
     pub token: Option<Duration>,
     pub transfer: Option<Duration>,
     pub after: Option<u32>,
+    /// The end comes so long after the work began, whatever is done then, unless the answer is complete.
+    pub at: Option<Duration>,
+    /// The end comes only to a request that is not the first of its connection.
+    pub reused: bool,
     pub end: Option<End>,
     /// A prefill that answers without its KV parameters.
     pub no_kv: bool,
@@ -77,6 +82,9 @@ impl Fault {
         if fault.after.is_some() && matches!(fault.end, None | Some(End::Status(_))) {
             return Err("`after` needs one of reset, close, hang, die, error, abort".to_owned());
         }
+        if fault.at.is_some() && !matches!(fault.end, Some(End::Reset | End::Close | End::Die)) {
+            return Err("`at` needs one of reset, close, die".to_owned());
+        }
         Ok(fault)
     }
 
@@ -90,6 +98,8 @@ impl Fault {
             ("token", _) => self.token = Some(time()?),
             ("transfer", _) => self.transfer = Some(time()?),
             ("after", _) => self.after = Some(number()?),
+            ("at", _) => self.at = Some(time()?),
+            ("reused", "") => self.reused = true,
             ("status", _) => {
                 let status = number()?;
                 let known = u16::try_from(status).ok().filter(|status| (200..600).contains(status));
@@ -109,8 +119,8 @@ impl Fault {
     }
 }
 
-/// The part of an `x-mock` header that is for this role.
-pub(super) fn for_role(header: &str, role: Role) -> Result<Fault, String> {
+/// The part of an `x-mock` header that is for this engine.
+pub(super) fn for_engine(header: &str, role: Role, host: &str) -> Result<Fault, String> {
     let mut words = Vec::new();
     for part in header.split(';') {
         let (who, what) = part.split_once(':').map_or(("", part), |(who, what)| (who.trim(), what));
@@ -118,6 +128,7 @@ pub(super) fn for_role(header: &str, role: Role) -> Result<Fault, String> {
             "" => words.push(what),
             "plain" | "prefill" | "decode" if who == role.as_str() => words.push(what),
             "plain" | "prefill" | "decode" => {}
+            other if other.starts_with('@') => words.extend((&other[1..] == host).then_some(what)),
             other => return Err(format!("`{other}` is no role")),
         }
     }
@@ -139,22 +150,32 @@ mod tests {
 
     #[test]
     fn a_header_gives_each_role_its_part() {
-        let header = "delay=1s; prefill:status=500; decode: after=2 , reset";
+        let header = "delay=1s; prefill:status=500; decode: after=2 , reset; @a:token=1s";
+        let for_role = |header, role| for_engine(header, role, "a");
         let prefill = for_role(header, Role::Prefill).unwrap();
         assert_eq!((prefill.delay, prefill.end), (Some(Duration::from_secs(1)), Some(End::Status(500))));
         let decode = for_role(header, Role::Decode).unwrap();
         assert_eq!((decode.after, decode.end), (Some(2), Some(End::Reset)));
         assert_eq!(for_role(header, Role::Plain).unwrap().end, None);
+        assert_eq!(for_role(header, Role::Plain).unwrap().token, Some(Duration::from_secs(1)));
+        assert_eq!(for_engine(header, Role::Plain, "b").unwrap().token, None);
     }
 
     #[test]
     fn words_that_mean_nothing_are_refused() {
-        for bad in
-            ["statuss=500", "status=abc", "status=99", "delay=5", "after=2", "after=2,status=500", "reset=1"]
-        {
+        for bad in [
+            "statuss=500",
+            "status=abc",
+            "status=99",
+            "delay=5",
+            "after=2",
+            "after=2,status=500",
+            "reset=1",
+            "at=1s,hang",
+        ] {
             assert!(Fault::parse(bad).is_err(), "{bad}");
         }
-        assert!(for_role("router:reset", Role::Plain).is_err());
+        assert!(for_engine("router:reset", Role::Plain, "a").is_err());
         assert!(Rule::parse("x*reset").is_err());
         assert_eq!(Rule::parse("3*reset").map(|rule| rule.times), Ok(3));
         assert_eq!(Rule::parse("hang").map(|rule| rule.times), Ok(u32::MAX));

@@ -27,11 +27,13 @@ pub(super) struct Ticket {
     pub(super) job: Option<Arc<Job>>,
     pub(super) cut: Cut,
     done: bool,
+    /// Gone with the ticket.
+    open: Arc<()>,
 }
 
 impl Ticket {
     pub(super) fn new(core: &Arc<Core>, entry: Entry, cut: Cut) -> Self {
-        Self { core: Arc::clone(core), entry, job: None, cut, done: false }
+        Self { core: Arc::clone(core), entry, job: None, cut, done: false, open: Arc::default() }
     }
 
     pub(super) fn done(&mut self) {
@@ -41,19 +43,25 @@ impl Ticket {
 
     /// Ends the connection, or the engine, as a script says. `true`: nothing is answered any more.
     pub(super) fn end(&self, end: End) -> bool {
-        let (cut, dead) = (self.cut.clone(), self.core.dead.clone());
-        let after: Box<dyn FnOnce() + Send> = match end {
-            End::Reset => Box::new(move || cut.cut(true)),
-            End::Close => Box::new(move || cut.cut(false)),
-            End::Die => Box::new(move || dead.cancel()),
-            End::Hang => return true,
+        match end {
+            End::Reset | End::Close | End::Die => self.end_in(FLUSH, end),
+            End::Hang => {}
             End::Status(_) | End::Error | End::Abort => return false,
-        };
-        self.core.tasks.spawn_light(async move {
-            tokio::time::sleep(FLUSH).await;
-            after();
-        });
+        }
         true
+    }
+
+    /// Cuts the connection, or ends the engine, after this long; not once the answer is complete.
+    pub(super) fn end_in(&self, wait: Duration, end: End) {
+        let (cut, dead, open) = (self.cut.clone(), self.core.dead.clone(), Arc::downgrade(&self.open));
+        self.core.tasks.spawn_light(async move {
+            tokio::time::sleep(wait).await;
+            match end {
+                _ if open.strong_count() == 0 => {}
+                End::Die => dead.cancel(),
+                end => cut.cut(end == End::Reset),
+            }
+        });
     }
 }
 

@@ -104,6 +104,12 @@ families! {
         "Failed writes to the access log sink.";
     API_KEY_RELOADS = "tandem_api_key_reloads_total", Counter, ["result"], Stable, Main,
         "Changes of the API key file that were taken over (ok) or refused (error).";
+    CONFIG_RELOADS = "tandem_config_reloads_total", Counter, ["result"], Stable, Main,
+        "Times the configuration file was read again and taken over (ok) or refused (error).";
+    CONFIG_OK = "tandem_config_last_reload_successful", Gauge, [], Stable, Main,
+        "1 unless the configuration file was refused when it was last read; the last good one is in force.";
+    CONFIG_RESTART_NEEDED = "tandem_config_restart_needed_keys", Gauge, [], Stable, Main,
+        "Keys of the configuration file whose new values wait for a restart.";
     ENDPOINT_SERIES_DROPPED = "tandem_endpoint_series_dropped_total", Counter, [], Stable, Main,
         "Endpoints that got no series of their own because of the bound on endpoint series.";
     BUILD_INFO = "tandem_build_info", Gauge, ["version"], Stable, Main,

@@ -17,6 +17,10 @@ pub struct RouterMetrics {
     pub forced_requests: IntCounter,
     pub access_log: AccessLogMetrics,
     pub api_keys: ReloadMetrics,
+    /// Keys of the configuration file whose new values wait for a restart.
+    pub restart_needed: IntGauge,
+    config: ReloadMetrics,
+    config_ok: IntGauge,
     errors: Box<[(&'static str, IntCounter)]>,
     phases: Box<[(&'static str, IntGauge)]>,
 }
@@ -41,6 +45,7 @@ impl RouterMetrics {
         let counter = |family| build::counter(registry, family);
         let gauge = |family| build::gauge(registry, family);
         let reloads = build::counter_vec(registry, &names::API_KEY_RELOADS)?;
+        let configs = build::counter_vec(registry, &names::CONFIG_RELOADS)?;
         let errors = build::counter_vec(registry, &names::REQUEST_ERRORS)?;
         let phases = build::gauge_vec(registry, &names::SHUTDOWN_PHASE)?;
         let metrics = Self {
@@ -59,9 +64,16 @@ impl RouterMetrics {
                 ok: reloads.get_metric_with_label_values(&["ok"])?,
                 error: reloads.get_metric_with_label_values(&["error"])?,
             },
+            restart_needed: gauge(&names::CONFIG_RESTART_NEEDED)?,
+            config: ReloadMetrics {
+                ok: configs.get_metric_with_label_values(&["ok"])?,
+                error: configs.get_metric_with_label_values(&["error"])?,
+            },
+            config_ok: gauge(&names::CONFIG_OK)?,
             errors: resolved(words.error_codes, |w| errors.get_metric_with_label_values(&[w]))?,
             phases: resolved(words.phases, |w| phases.get_metric_with_label_values(&[w]))?,
         };
+        metrics.config_ok.set(1);
         if let Some(first) = words.phases.first() {
             metrics.phase(first);
         }
@@ -74,6 +86,21 @@ impl RouterMetrics {
             Some((_, counter)) => counter.inc(),
             None => debug_assert!(false, "error code {code} is not in the vocabulary"),
         }
+    }
+
+    /// The configuration file was read again.
+    pub fn config_reloaded(&self, ok: bool) {
+        if ok {
+            self.config.ok.inc();
+        } else {
+            self.config.error.inc();
+        }
+        self.config_ok.set(i64::from(ok));
+    }
+
+    /// Whether the configuration file was good when it was last read.
+    pub fn config_ok(&self) -> bool {
+        self.config_ok.get() == 1
     }
 
     /// The process entered a shutdown phase: its series becomes 1, the others 0.

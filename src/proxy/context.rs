@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use super::admission::{ApiKeys, Bound};
 use super::listener::Load;
 use http::HeaderValue;
 
 use crate::config::secret_file::Watched;
-use crate::config::{RouterConfig, Timeouts};
+use crate::config::{Limits, RouterConfig, Timeouts};
 use crate::drain::{Phases, Tracker};
 use crate::metrics::{Metrics, ServiceMetrics};
 use crate::registry::View;
@@ -17,7 +19,9 @@ use crate::upstream::Dial;
 /// One per process. Immutable, apart from what its parts guard themselves.
 #[derive(Debug)]
 pub struct Shared {
+    /// As started; what a reload changes is in `limits`, the bounds and the snapshots.
     pub config: Arc<RouterConfig>,
+    pub limits: ArcSwap<Limits>,
     pub timeouts: Arc<Timeouts>,
     pub view: View,
     pub dial: Arc<dyn Dial>,

@@ -68,7 +68,7 @@ where
                 down.mark_refused();
             }
             if protocol == Protocol::H1 && !waits && !body.is_end_stream() {
-                let (bytes, time) = discarded(&failure, &ticket.worker.shared.config.limits);
+                let (bytes, time) = discarded(&failure, &ticket.worker.shared.limits.load());
                 let discarding = Discarding::new(&down);
                 ticket.worker.tracker.spawn_light(async move {
                     body::discard(body, bytes, time).await;
@@ -95,7 +95,7 @@ pub fn unparsed(worker: Arc<Worker>, down: &Arc<Downstream>, status: StatusCode)
     let method = Method::from_bytes(b"-").unwrap_or_default();
     let ticket = Ticket::new(worker, down, Protocol::H1, method, RequestId::mint());
     down.mark_refused();
-    synth::failure(&Failure::Refused(Refusal::unparsed(status, &ticket.worker.shared.config.limits)), ticket)
+    synth::failure(&Failure::Refused(Refusal::unparsed(status, &ticket.worker.shared.limits.load())), ticket)
 }
 
 /// Ends `future` when the shutdown grace is over; the task is woken for that by its supervisor. It takes the future where it
@@ -116,9 +116,9 @@ where
 {
     let worker = Arc::clone(&ticket.worker);
     let shared = &worker.shared;
-    let limits = &shared.config.limits;
+    let limits = shared.limits.load();
     ticket.route = Route::find(parts.uri.path());
-    let head = size(parts, limits)
+    let head = size(parts, &limits)
         .and_then(|()| head::check(parts, limits.url).map_err(Refusal::from))
         .map_err(Failure::Refused)?;
     if head.route == Route::Health {

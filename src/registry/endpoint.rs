@@ -95,6 +95,11 @@ impl Holder for Endpoint {
     }
 }
 
+/// The host as it is dialled: IPv6 without brackets.
+fn bare(at: &StaticEndpoint) -> &str {
+    at.host.trim_start_matches('[').trim_end_matches(']')
+}
+
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Endpoint {
@@ -105,7 +110,7 @@ impl Endpoint {
         upstream: &Upstream,
         metrics: impl FnOnce(&str, &'static str) -> EndpointMetrics,
     ) -> Arc<Self> {
-        let bare = at.host.trim_start_matches('[').trim_end_matches(']');
+        let bare = bare(at);
         let authority =
             if bare.contains(':') { format!("[{bare}]:{}", at.port) } else { format!("{bare}:{}", at.port) };
         let url = format!("http://{authority}");
@@ -127,6 +132,11 @@ impl Endpoint {
             kv_guard: AtomicBool::new(false),
             metrics,
         })
+    }
+
+    /// Whether a configuration's entry of this role means this very endpoint.
+    pub(super) fn is_at(&self, at: &StaticEndpoint) -> bool {
+        self.host == bare(at) && self.port == at.port && self.bootstrap_port == at.bootstrap_port
     }
 
     /// May be given a new request now. The very predicate the request path uses.

@@ -12,4 +12,4 @@ mod writer;
 pub use budget::RetryBudget;
 pub use endpoint::{Endpoint, Reason, Role};
 pub use snapshot::{Service, Snapshot, Turns, View};
-pub use writer::{Change, Handle, Writer};
+pub use writer::{Change, Handle, Replaced, Writer};

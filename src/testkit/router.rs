@@ -110,7 +110,8 @@ impl TestRouter {
         let log = dir.path().join("access.log");
         config.access_log.sink = LogSink::File(log.clone());
         config.access_log.format = LogFormat::Json;
-        let Router { shared, writer, workers, lanes, places, admin, access } = build(config, dial).unwrap();
+        let Router { shared, writer, changes: _, workers, lanes, places, admin, access } =
+            build(config, dial).unwrap();
         let tasks = Tracker::default();
         tasks.spawn("registry-writer", writer.run());
         let phases = Arc::clone(&shared.phases);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tandem::config::{self, File, KEYS, Key, OTHER_VARIABLES, Reload, RouterConfig, Source};
+use tandem::config::{self, File, KEYS, OTHER_VARIABLES, RouterConfig, Source};
 
 fn tandem(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
@@ -91,30 +91,47 @@ fn router_yaml_or_the_example_of_an_engine_writes_every_key_with_its_default() {
     }
 }
 
-/// Rows of the tables in docs/configuration.md whose first cell is a key.
-fn documented() -> Vec<Vec<String>> {
-    let row = |line: &str| {
-        let cells = line.trim().trim_matches('|').split(" | ");
-        cells.map(|cell| cell.trim().trim_matches('`').to_owned()).collect::<Vec<_>>()
-    };
+/// Compares a document with what the code makes of it; `UPDATE_DOCS=1` writes it instead.
+fn generated(path: &str, made: &str) {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(root(path), made).expect("written");
+    }
+    assert!(text_of(path) == made, "{path} is not what the code says: run the tests once with UPDATE_DOCS=1");
+}
+
+/// The rows are made from the table of keys; where a row stands, and the text around it, is the document's own.
+#[test]
+fn the_documentation_has_exactly_the_keys_of_the_code() {
     let text = text_of("docs/configuration.md");
-    text.lines().filter(|line| line.starts_with("| `")).map(row).filter(|row| row.len() == 6).collect()
+    let key_of = |line: &str| {
+        let cells = line.split(" | ").count() == 6;
+        line.strip_prefix("| `").filter(|_| cells).and_then(|rest| rest.split('`').next()).map(str::to_owned)
+    };
+    let documented: Vec<String> = text.lines().filter_map(key_of).collect();
+    assert_eq!(
+        documented,
+        KEYS.iter().map(|key| key.path).collect::<Vec<_>>(),
+        "one row for each key, in their order"
+    );
+    let line = |line: &str| {
+        let key = key_of(line).and_then(|path| KEYS.iter().find(|key| key.path == path));
+        key.map_or_else(|| line.to_owned(), config::row) + "\n"
+    };
+    generated("docs/configuration.md", &text.lines().map(line).collect::<String>());
+    assert!(
+        KEYS.iter().all(|key| key.meaning.len() > 15 && !key.meaning.contains(" | ")),
+        "every key has a meaning"
+    );
+    for variable in OTHER_VARIABLES {
+        assert!(text.contains(&format!("| `{variable}` |")), "{variable}");
+    }
 }
 
 #[test]
-fn the_documentation_has_exactly_the_keys_of_the_code() {
-    let in_code = |key: &Key| {
-        let reload = if key.reload == Reload::Content { "content" } else { "start" };
-        let variable = key.variable().unwrap_or_else(|| "-".to_owned());
-        [key.path, key.kind, key.default, reload, &variable].map(str::to_owned).to_vec()
-    };
-    let documented = documented();
-    let in_docs: Vec<_> = documented.iter().map(|row| row[..5].to_vec()).collect();
-    assert_eq!(in_docs, KEYS.iter().map(in_code).collect::<Vec<_>>());
-    assert!(documented.iter().all(|row| row[5].len() > 15), "every key has a meaning");
-    for variable in OTHER_VARIABLES {
-        assert!(text_of("docs/configuration.md").contains(&format!("| `{variable}` |")), "{variable}");
-    }
+fn the_schema_is_what_check_prints() {
+    let output = run(&mut tandem(&["check", "--schema"]));
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    generated("docs/schemas/router.schema.json", &out(&output));
 }
 
 #[test]

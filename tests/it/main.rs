@@ -11,8 +11,10 @@
 mod admin;
 mod architecture;
 mod budgets;
+mod cli;
 mod config;
 mod demo;
+mod deploy;
 mod docs;
 mod edges;
 mod engine;
@@ -26,5 +28,6 @@ mod pd_basic;
 mod policies;
 mod process;
 mod relay;
+mod reload;
 mod replay;
 mod upstream;

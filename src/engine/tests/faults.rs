@@ -45,6 +45,29 @@ async fn a_header_scripts_its_request() {
 }
 
 #[tokio::test]
+async fn an_end_can_come_at_a_time_or_only_on_a_connection_that_was_used() {
+    let engine = engine(EngineConfig { timing: slow(ms(40)), ..config(Wire::Vllm, Role::Plain) }).await;
+    let asked = |words: &str| {
+        let more = json!({"stream": true, "max_tokens": 3});
+        post("/v1/chat/completions", &format!("x-mock: {words}\r\n"), &body("x", &more))
+    };
+    let cut = connect(engine.addr).await.request(asked("at=60ms,reset")).await.unwrap();
+    assert_eq!((cut.is_complete(), said(&cut)), (false, right("x", 2)));
+    let mut client = connect(engine.addr).await;
+    for (words, whole) in [
+        // Its end was for it alone: the next one outlives it.
+        ("@127.0.0.1:at=100ms,reset", true),
+        ("reused;@elsewhere:reset", true),
+        ("reused,reset", false),
+    ] {
+        let answer = client.request(asked(words)).await;
+        assert_eq!(answer.is_ok_and(|answer| answer.is_complete()), whole, "{words}");
+    }
+    let fresh = connect(engine.addr).await.request(asked("reused,reset")).await.unwrap();
+    assert!(fresh.is_complete());
+}
+
+#[tokio::test]
 async fn rules_apply_to_requests_to_come_as_often_as_they_say() {
     let engine = engine(config(Wire::Sglang, Role::Plain)).await;
     engine.script(Rule::parse("2*status=503").unwrap());

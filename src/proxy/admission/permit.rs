@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A count with an upper bound.
 #[derive(Debug)]
 pub struct Bound {
-    /// 0: unbounded.
-    limit: u64,
+    /// 0: unbounded. Changed by a reload; what is out stays out.
+    limit: AtomicU64,
     used: AtomicU64,
 }
 
 impl Bound {
     /// `limit` of 0 counts without a bound.
     pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicU64::new(0) })
+        Arc::new(Self { limit: AtomicU64::new(limit), used: AtomicU64::new(0) })
     }
 
     /// Takes `amount`, or nothing at all.
@@ -29,7 +29,17 @@ impl Bound {
 
     /// Whether `amount` would fit now. Takes nothing: it may not fit any more when it comes.
     pub fn has_room(&self, amount: u64) -> bool {
-        self.limit == 0 || self.used().saturating_add(amount) <= self.limit
+        self.allows(self.used().saturating_add(amount))
+    }
+
+    /// From now on; units that are out beyond a lower limit are waited for.
+    pub fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    fn allows(&self, used: u64) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit == 0 || used <= limit
     }
 
     pub fn used(&self) -> u64 {
@@ -38,7 +48,7 @@ impl Bound {
 
     fn add(&self, amount: u64) -> bool {
         let before = self.used.fetch_add(amount, Ordering::AcqRel);
-        if self.limit == 0 || before.saturating_add(amount) <= self.limit {
+        if self.allows(before.saturating_add(amount)) {
             return true;
         }
         self.used.fetch_sub(amount, Ordering::AcqRel);
@@ -81,7 +91,12 @@ mod tests {
         assert!(bound.take(5).is_none());
         assert!(first.grow(4));
         assert!(!first.grow(1));
+        bound.set_limit(12);
+        assert!(first.grow(2));
+        bound.set_limit(5);
+        assert!(!bound.has_room(0) && bound.take(1).is_none());
         drop(first);
         assert_eq!(bound.used(), 0);
+        assert!(bound.take(5).is_some() && bound.take(6).is_none());
     }
 }

@@ -101,7 +101,7 @@ impl Drop for Counted {
 }
 
 async fn h1(worker: Arc<Worker>, stream: Watched, down: Arc<Downstream>) {
-    let limits = &worker.shared.config.limits;
+    let limits = worker.shared.limits.load();
     let timeouts = Arc::clone(&worker.shared.timeouts);
     let mut builder = http1::Builder::new();
     builder
@@ -125,7 +125,7 @@ async fn h1(worker: Arc<Worker>, stream: Watched, down: Arc<Downstream>) {
 }
 
 async fn h2(worker: Arc<Worker>, stream: Watched, down: Arc<Downstream>) {
-    let limits = &worker.shared.config.limits;
+    let limits = worker.shared.limits.load();
     let timeouts = Arc::clone(&worker.shared.timeouts);
     let spawner = Streams {
         tracker: worker.tracker.clone(),

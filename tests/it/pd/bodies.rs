@@ -218,6 +218,41 @@ async fn b54_b113_more_samples_are_refused_by_name_on_sglang_and_leave_nothing()
 }
 
 #[tokio::test(start_paused = true)]
+async fn b113_a_body_that_cannot_be_written_anew_is_refused_and_leaves_nothing() {
+    let deep = format!(r#"{{"model":"m","messages":{}1{}}}"#, "[".repeat(5000), "]".repeat(5000));
+    let cases = [
+        r#"{"model":"m","messages":[{"role":"user","content":[[["#,
+        r#"{"model":"m","messages":[]}}"#,
+        r#"{"model":"m","messages":[],"model":"n"}"#,
+        r#"[{"model":"m","messages":[]}]"#,
+        r#"{"model":"m","messages":[],"n":1e999}"#,
+        r#"{"model":"m","messages":[],"n":99999999999999999999}"#,
+        "",
+        deep.as_str(),
+    ];
+    for kind in KINDS {
+        for (n, text) in cases.into_iter().enumerate() {
+            for proto in [H1, H2] {
+                let (p, d) = any(kind);
+                let rig = rig(kind, vec![p], vec![d]);
+                let reply = rig.send(proto, CHAT, &[], text).await;
+                // What is nested deeply, or counts too much, may be the engine's to refuse, but then it was sent whole.
+                let sent = rig.p[0].log.request_count();
+                assert!(
+                    reply.complete && (reply.status == 400 || sent == 1),
+                    "{kind:?} {n}: {}",
+                    reply.status
+                );
+                assert_eq!(reply.status == 400, sent == 0, "{kind:?} {n}");
+                tokio::time::sleep(secs(1)).await;
+                assert_eq!((rig.holds(), rig.handoffs()), (vec![0, 0], 0));
+                rig.done().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn b136_rooms_are_plain_integers_below_2_63_equal_on_both_legs() {
     let (p, d) = any(SGLANG);
     let rig = Arc::new(rig(SGLANG, vec![p], vec![d]));

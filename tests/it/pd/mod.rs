@@ -10,5 +10,6 @@ mod head;
 mod holds;
 mod retry;
 mod rig;
+mod storm;
 mod totals;
 mod traces;

@@ -36,7 +36,7 @@ pub(super) const WAYS: [(EngineKind, Proto, bool); 8] = [
     (NIXL, H2, false),
 ];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Proto {
     H1,
     H2,

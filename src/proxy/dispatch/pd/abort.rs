@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::Method;
 use tokio::time::{sleep, timeout};
 
+use super::bodies::Rids;
 use crate::proxy::context::Worker;
 use crate::proxy::dispatch::answer::next;
 use crate::proxy::dispatch::attempt::connect;
@@ -26,12 +27,12 @@ pub struct Abort {
     worker: Arc<Worker>,
     /// One for each prompt of the request: the engine looks an abort's id up exactly (unless it has several tokenizer
     /// workers), so an attempt's common prefix would end nothing.
-    rids: Arc<[String]>,
+    rids: Arc<Rids>,
 }
 
 impl Abort {
-    pub(super) fn new(worker: &Arc<Worker>, rids: Vec<String>) -> Self {
-        Self { worker: Arc::clone(worker), rids: rids.into() }
+    pub(super) fn new(worker: &Arc<Worker>, rids: Rids) -> Self {
+        Self { worker: Arc::clone(worker), rids: Arc::new(rids) }
     }
 
     /// Sends it now and, for a leg that may just have begun, once more; does not wait.
@@ -47,8 +48,8 @@ impl Abort {
     /// One abort. What the engine says to it, or whether it can be reached at all, changes nothing.
     pub(super) async fn send(&self, endpoint: &Arc<Endpoint>) {
         let all = async {
-            for rid in &*self.rids {
-                self.exchange(endpoint, rid).await?;
+            for rid in self.rids.iter() {
+                self.exchange(endpoint, &rid).await?;
             }
             Some(())
         };

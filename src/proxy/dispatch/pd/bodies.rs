@@ -7,8 +7,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::config::VllmConnector;
+use crate::proxy::dispatch::run::EngineId;
 use crate::proxy::request::key::Key;
-use crate::proxy::request::peek::{Count, Peek};
+use crate::proxy::request::peek::{self, Count, Peek};
 use crate::proxy::request::route::Route;
 use crate::proxy::request::splice::{Segments, Splice};
 
@@ -92,37 +93,72 @@ fn is_one(value: &Value) -> bool {
 }
 
 /// The body for both SGLang legs. The fields stand last: its parser takes the last of two equal keys.
-pub(super) fn sglang(body: &Bytes, peek: &Peek, rid: &[u8], at: Bootstrap<'_>, rooms: &[u64]) -> Segments {
+pub(super) fn sglang(
+    body: &Bytes,
+    peek: &Peek,
+    rids: &Rids,
+    at: Bootstrap<'_>,
+    room: impl FnMut() -> u64,
+) -> Segments {
     let mut splice = Splice::new(body, peek);
     for member in peek.owned() {
         splice.remove(member);
     }
-    splice.append(fields(rid, at, rooms, prompts(body, peek)).into());
+    splice.append(fields(rids, at, room).into());
     splice.finish()
 }
 
-fn fields(rid: &[u8], at: Bootstrap<'_>, rooms: &[u64], prompts: usize) -> Vec<u8> {
-    let host = format!("\"{}\"", at.host);
-    let port = at.port.to_string();
-    let rids: Vec<_> = rids(rid, prompts).into_iter().map(|rid| format!("\"{rid}\"")).collect();
-    let room = |i: usize| rooms.get(i).copied().unwrap_or_default().to_string();
-    let (rid, host, port, room) = if prompts == 0 {
-        (rids.concat(), host, port, room(0))
-    } else {
-        let list = |items: Vec<String>| format!("[{}]", items.join(","));
-        let rooms = (0..prompts).map(room).collect();
-        (list(rids), list(vec![host; prompts]), list(vec![port; prompts]), list(rooms))
+fn fields(rids: &Rids, at: Bootstrap<'_>, mut room: impl FnMut() -> u64) -> Vec<u8> {
+    let each = rids.0.len() + at.host.len() + 40;
+    let mut out = Vec::with_capacity(100 + each * rids.1.max(1));
+    let mut list = |key: &str, write: &mut dyn FnMut(&mut Vec<u8>, usize)| {
+        out.extend_from_slice(key.as_bytes());
+        if rids.1 == 0 {
+            return write(&mut out, 0);
+        }
+        for i in 0..rids.1 {
+            out.push(if i == 0 { b'[' } else { b',' });
+            write(&mut out, i);
+        }
+        out.push(b']');
     };
-    format!("\"rid\":{rid},\"bootstrap_host\":{host},\"bootstrap_port\":{port},\"bootstrap_room\":{room}")
-        .into_bytes()
+    let number = |out: &mut Vec<u8>, number: u64| {
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    };
+    list("\"rid\":", &mut |out, i| {
+        out.push(b'"');
+        rids.write(out, i);
+        out.push(b'"');
+    });
+    list(",\"bootstrap_host\":", &mut |out, _| {
+        out.push(b'"');
+        out.extend_from_slice(at.host.as_bytes());
+        out.push(b'"');
+    });
+    list(",\"bootstrap_port\":", &mut |out, _| number(out, at.port.into()));
+    list(",\"bootstrap_room\":", &mut |out, _| number(out, room()));
+    out
 }
 
-/// The engine's own ids of a request: one, or one for each prompt of a list.
-pub(super) fn rids(rid: &[u8], prompts: usize) -> Vec<String> {
-    let rid = String::from_utf8_lossy(rid);
-    match prompts {
-        0 => vec![rid.into_owned()],
-        prompts => (0..prompts).map(|i| format!("{rid}-{i}")).collect(),
+/// The engine's own ids of a request: the attempt's, or one for each prompt of a list (0 prompts: it is none).
+#[derive(Debug)]
+pub(super) struct Rids(pub(super) EngineId, pub(super) usize);
+
+impl Rids {
+    fn write(&self, out: &mut Vec<u8>, i: usize) {
+        out.extend_from_slice(self.0.as_bytes());
+        if self.1 > 0 {
+            out.push(b'-');
+            out.extend_from_slice(itoa::Buffer::new().format(i).as_bytes());
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = String> {
+        (0..self.1.max(1)).map(|i| {
+            let mut id = Vec::new();
+            self.write(&mut id, i);
+            String::from_utf8_lossy(&id).into_owned()
+        })
     }
 }
 
@@ -175,14 +211,23 @@ pub(super) fn vllm_prefill(body: &Bytes, peek: &Peek, route: Route, connector: V
     splice.finish()
 }
 
-/// The decode body for vLLM: the client's, and the prefill's parameters word for word.
-pub(super) fn vllm_decode(body: &Bytes, peek: &Peek, params: &RawValue) -> Segments {
+/// The decode body for vLLM: the client's, and the prefill's parameters, key and all, word for word.
+pub(super) fn vllm_decode(body: &Bytes, peek: &Peek, params: Bytes) -> Segments {
     let mut splice = Splice::new(body, peek);
     for member in peek.owned() {
         splice.remove(member);
     }
-    splice.append(Bytes::from([b"\"kv_transfer_params\":", params.get().as_bytes()].concat()));
+    splice.append(params);
     splice.finish()
+}
+
+/// The member `kv_transfer_params` of a prefill's answer, as it stands there; `None` unless it is an object that holds something.
+/// No copy: it may name thousands of blocks.
+pub(super) fn params_of(answer: &Bytes) -> Option<Bytes> {
+    let peek = peek::peek(answer).ok()?;
+    let member = peek.member(Key::KvTransferParams)?;
+    let inside = member.value.of(answer).strip_prefix(b"{")?.trim_ascii_start();
+    (!inside.starts_with(b"}")).then(|| answer.slice(member.name.start..member.value.end))
 }
 
 #[cfg(test)]
@@ -206,7 +251,7 @@ mod tests {
     #[test]
     fn both_sglang_legs_get_the_clients_bytes_and_the_fields_last() {
         let (body, peek) = parsed(r#"{"model":"m","bootstrap_room":7,"x":1e400,"messages":[]}"#);
-        let out = sglang(&body, &peek, b"r-1", AT, &[5000]).to_vec();
+        let out = sglang(&body, &peek, &Rids(EngineId::fixed(b"r-1"), 0), AT, || 5000).to_vec();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
@@ -232,7 +277,10 @@ mod tests {
             assert_eq!(prompts(&body, &peek), expected, "{text}");
         }
         let (body, peek) = parsed(r#"{"prompt":["a","b"]}"#);
-        let out = value(&sglang(&body, &peek, b"r", AT, &[1001, 1002]));
+        let mut rooms = [1001, 1002].into_iter();
+        let rids = Rids(EngineId::fixed(b"r"), 2);
+        let out = value(&sglang(&body, &peek, &rids, AT, || rooms.next().unwrap()));
+        assert_eq!(rids.iter().collect::<Vec<_>>(), ["r-0", "r-1"]);
         assert_eq!(out["bootstrap_room"], json!([1001, 1002]));
         assert_eq!(out["bootstrap_host"], json!(["10.0.0.1", "10.0.0.1"]));
         assert_eq!(out["rid"], json!(["r-0", "r-1"]));
@@ -292,13 +340,36 @@ mod tests {
             value(&vllm_prefill(&body, &peek, Route::Responses, VllmConnector::Nixl))["max_output_tokens"],
             1
         );
-        let params: Box<RawValue> =
-            serde_json::from_str(r#"{"remote_block_ids":[[1,2]],"k":1e400}"#).unwrap();
-        let out = vllm_decode(&body, &peek, &params).to_vec();
+        let answer = Bytes::from_static(
+            br#"{"id":"x","kv_transfer_params":{"remote_block_ids":[[1,2]],"k":1e400},"usage":null}"#,
+        );
+        let out = vllm_decode(&body, &peek, params_of(&answer).unwrap()).to_vec();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             r#"{"messages":[],"kv_transfer_params":{"remote_block_ids":[[1,2]],"k":1e400}}"#
         );
+    }
+
+    #[test]
+    fn parameters_are_an_object_that_holds_something() {
+        for (answer, found) in [
+            (r#"{"kv_transfer_params":{"a":1}}"#, Some(r#""kv_transfer_params":{"a":1}"#)),
+            (
+                r#"{"x":{"kv_transfer_params":{"a":1}},"kv_transfer_params": {"b":{}} ,"y":1}"#,
+                Some(r#""kv_transfer_params": {"b":{}}"#),
+            ),
+            (r#"{"kv_transfer_params":{}}"#, None),
+            (r#"{"kv_transfer_params":{ }}"#, None),
+            (r#"{"kv_transfer_params":null}"#, None),
+            (r#"{"kv_transfer_params":[1]}"#, None),
+            (r#"{"kv_transfer_params":{"a":1},"kv_transfer_params":{"a":2}}"#, None),
+            (r#"{"kv_transfer_params":{"a":1}"#, None),
+            (r#"{"choices":[]}"#, None),
+            ("", None),
+        ] {
+            let params = params_of(&Bytes::from_static(answer.as_bytes()));
+            assert_eq!(params.as_deref(), found.map(str::as_bytes), "{answer}");
+        }
     }
 
     #[test]

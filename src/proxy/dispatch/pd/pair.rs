@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::super::answer::Answer;
 use super::abort::{AGAIN, Abort};
+use super::bodies::Rids;
 use super::legs::{LegFuture, Prefilled, Start, decode_leg, prefill_leg};
 use super::start::{Begun, Kept};
 use crate::ledger::Handoff;
@@ -65,7 +66,7 @@ impl Pair {
     pub(super) fn start(
         worker: &Arc<Worker>,
         service: &Service,
-        rids: Vec<String>,
+        rids: Rids,
         deadline: Option<Instant>,
         mut prefill: Start,
         mut decode: Start,

@@ -13,7 +13,7 @@ use super::super::answer::Answer;
 use super::super::attempt::connect;
 use super::super::retry::Reason;
 use super::super::run::{EngineId, outbound_with};
-use super::bodies::{self, Bootstrap};
+use super::bodies::{self, Bootstrap, Rids};
 use super::legs::Prefilled;
 use super::pair::{Event, Pair};
 use super::start::Begun;
@@ -57,15 +57,15 @@ pub(super) async fn attempt(
     let id = EngineId::new(&ticket.id);
     let at = prefill.endpoint();
     let bootstrap = Bootstrap { host: host(at), port: bootstrap_port(at) };
-    let rooms: Vec<u64> = (0..bodies::prompts(job.body, job.peek).max(1)).map(|_| bodies::room()).collect();
-    let body = bodies::sglang(job.body, job.peek, id.as_bytes(), bootstrap, &rooms);
-    let out = |leg: &Leg| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &id);
+    let rids = Rids(id, bodies::prompts(job.body, job.peek));
+    let body = bodies::sglang(job.body, job.peek, &rids, bootstrap, bodies::room);
+    let out = |leg: &Leg| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &rids.0);
     let (prefill_out, decode_out) = (out(&prefill), out(&decode));
     ticket.decode_sent(None);
     let mut pair = Pair::start(
         worker,
         service,
-        bodies::rids(id.as_bytes(), bodies::prompts(job.body, job.peek)),
+        rids,
         job.deadline,
         (prefill, to_prefill, prefill_out),
         (decode, to_decode, decode_out),

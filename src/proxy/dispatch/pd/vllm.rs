@@ -8,8 +8,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::sleep_until;
 
 use super::super::answer::{Answer, Gathered, gather, next};
@@ -33,8 +31,8 @@ use crate::upstream::{Conn, Decoder, Fault, LegError, Outbound, Written};
 
 /// What a prefill hands over.
 struct Params {
-    /// `None` where both sides share a store.
-    raw: Option<Box<RawValue>>,
+    /// Key and all, as the prefill wrote them; `None` where both sides share a store.
+    raw: Option<Bytes>,
     at: Instant,
     lease: Lease,
 }
@@ -135,7 +133,7 @@ impl Attempt<'_, '_> {
         if reusable {
             leg.endpoint().pool.put(conn);
         }
-        let raw = (connector == VllmConnector::Nixl).then(|| params_of(&body));
+        let raw = (connector == VllmConnector::Nixl).then(|| bodies::params_of(&body));
         if let Some(None) = raw {
             leg.end(LegOutcome::Error);
             return Err(Box::new(Verdict::Refuse(Failure::PrefillNoKv)));
@@ -159,7 +157,7 @@ impl Attempt<'_, '_> {
         params: Params,
     ) -> Verdict {
         let body = match &params.raw {
-            Some(raw) => bodies::vllm_decode(self.job.body, self.job.peek, raw),
+            Some(raw) => bodies::vllm_decode(self.job.body, self.job.peek, raw.clone()),
             None => without_owned(self.job.body, self.job.peek),
         };
         let mut next = waiting.or_else(|| self.other());
@@ -276,24 +274,21 @@ fn prefill_lost(engine: u64, error: &LegError) -> Verdict {
 }
 
 async fn whole(conn: &mut Conn, decoder: &mut Decoder, waits: Waits) -> Result<Bytes, Fault> {
+    // Nearly always it is one piece, which needs no copy.
+    let mut first = Bytes::new();
     let mut body = BytesMut::new();
     while let Some(data) = next(conn, decoder, waits.idle, waits.deadline).await? {
+        if first.is_empty() && body.is_empty() {
+            first = data;
+            continue;
+        }
+        body.extend_from_slice(&std::mem::take(&mut first));
         body.extend_from_slice(&data);
         if body.len() > MOST_ANSWER {
             return Err(TOO_LARGE);
         }
     }
-    Ok(body.freeze())
-}
-
-/// The parameters, if there are any to speak of.
-fn params_of(body: &[u8]) -> Option<Box<RawValue>> {
-    #[derive(Deserialize)]
-    struct Answer {
-        kv_transfer_params: Option<Box<RawValue>>,
-    }
-    let params = serde_json::from_slice::<Answer>(body).ok()?.kv_transfer_params?;
-    params.get().starts_with('{').then_some(params).filter(|p| p.get() != "{}")
+    Ok(if body.is_empty() { first } else { body.freeze() })
 }
 
 /// A hand-off, held to the end of its lease unless somebody knows better: a lost or cancelled decode may still be reading.

@@ -1,0 +1,109 @@
+"""Who routes prefill and decode: command lines that leave every router only that work.
+
+One prefill and one decode, one CPU (a peer's thread pool is as large as the CPUs it may use, and it may use one), no
+line per request in a log. The peers come from PyPI; they are Rust programs inside a Python extension, and Python has
+nothing to do once they run.
+
+Choices that differ from a peer's default, each because it costs the peer less or nothing:
+
+* policy round_robin. The default, cache_aware, keeps a tree of all prompts, which is nothing to choose by here;
+  vllm-router's asks both engines for the prompt's tokens first (/v1/chat/completions/render), for each request.
+* log level of errors only; the default writes several lines for each request.
+* worker-startup-check-interval 1: they look for their engines every 30 s.
+* smg: no polling of the engines' load, which nothing here looks at.
+
+Breaker and retries stay as they are: a request that goes well does not meet them. vllm-router's queue admits as many at
+once as it ever will.
+"""
+
+import pathlib
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+
+NAMES = ("tandem-sglang", "tandem-vllm", "sglang-router", "smg", "vllm-router")
+
+#: Started as modules: sglang-router brings a program named "smg" of its own, which hides the other one's.
+MODULES = {"sglang-router": "sglang_router.launch_router", "smg": "smg.launch_router",
+           "vllm-router": "vllm_router.launch_router"}
+
+EXTRA = {
+    "sglang-router": ["--pd-disaggregation", "--log-level", "error", "--shutdown-grace-period-secs", "1"],
+    "smg": ["--pd-disaggregation", "--log-level", "error", "--shutdown-grace-period-secs", "1",
+            "--disable-load-monitoring"],
+    "vllm-router": ["--vllm-pd-disaggregation", "--kv-connector", "nixl", "--log-level", "error"],
+}
+
+
+@dataclass
+class Pair:
+    name: str
+    binary: str = ""
+    version: str = ""
+    kind: str = "pair"
+    logs: bool = False
+    #: Which legs the engine has to have seen.
+    wire: str = field(init=False)
+
+    def __post_init__(self):
+        self.wire = "vllm" if "vllm" in self.name else "sglang"
+
+    @property
+    def peer(self):
+        return self.name in MODULES
+
+    def runs(self, shape):
+        return shape.pd
+
+    def command(self, _scratch, ports, _log):
+        """As Contender.command."""
+        prefill, decode = f"http://127.0.0.1:{ports.prefill}", f"http://127.0.0.1:{ports.engine}"
+        if not self.peer:
+            room = f",bootstrap={ports.prefill}" if self.wire == "sglang" else ""
+            return [self.binary, "router", "--engine", self.wire, "--prefill", prefill + room, "--decode", decode,
+                    *tandem(ports)], False
+        room = [str(ports.prefill)] if self.wire == "sglang" else []
+        return [self.binary, "-m", MODULES[self.name], "--host", "127.0.0.1", "--port", str(ports.listen),
+                "--prometheus-host", "127.0.0.1", "--prometheus-port", str(ports.admin),
+                "--prefill", prefill, *room, "--decode", decode,
+                "--policy", "round_robin", "--worker-startup-check-interval", "1", *EXTRA[self.name]], False
+
+    def find(self, tools, peers):
+        """Looks for its program; False where there is none."""
+        if not self.peer:
+            self.binary = str(tools.tandem)
+            self.version = first_line([self.binary, "--version"])
+            return True
+        self.binary = interpreter(self.name, peers) or ""
+        if self.binary:
+            ask = f"from importlib import metadata; print(metadata.version({self.name!r}))"
+            number = first_line([self.binary, "-c", ask])
+            self.version = f"{self.name} {number}" if number else ""
+        return bool(self.version)
+
+
+def tandem(ports, log=None):
+    """Flags of every Tandem here; the last ones only to leave at once when the cell is over."""
+    return ["--listen", f"127.0.0.1:{ports.listen}", "--admin-listen", f"127.0.0.1:{ports.admin}", "--threads", "1",
+            "--access-log", str(log) if log else "off", "--shutdown-delay", "0s", "--grace", "1s"]
+
+
+def interpreter(name, folder):
+    """The Python that has the peer: the one in `folder`, or the one its program on PATH names in its first line."""
+    if folder:
+        found = folder.resolve() / "python3"
+        return str(found) if found.exists() else None
+    script = shutil.which(name)
+    if not script:
+        return None
+    with pathlib.Path(script).open(encoding="utf-8", errors="replace") as lines:
+        first = lines.readline().strip()
+    return first[2:] if first.startswith("#!") else None
+
+
+def first_line(words):
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""

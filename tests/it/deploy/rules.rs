@@ -1,0 +1,252 @@
+//! What no schema says: numbers that follow each other, names that have to meet. `mutations.rs` has an example against each.
+
+use serde_json::{Value, json};
+use tandem::config::RouterConfig;
+
+use super::files::{CONTAINER, Deploy, name, quantity, variables};
+
+const ROUTER: &str = "Deployment/tandem";
+const ENGINE: &str = "StatefulSet/engine";
+const POD: &str = "/spec/template/spec";
+/// Memory of a connection with a stream on each, docs/benchmarks.md.
+const PER_CONNECTION: f64 = 20.0 * 1024.0;
+
+/// Collects what is wrong.
+#[derive(Default)]
+struct Wrong(Vec<String>);
+
+impl Wrong {
+    fn unless(&mut self, good: bool, what: impl Into<String>) {
+        if !good {
+            self.0.push(what.into());
+        }
+    }
+}
+
+pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
+    let mut wrong = Wrong::default();
+    match deploy.config() {
+        Ok(config) => {
+            grace(deploy, &config, &mut wrong);
+            ports(deploy, &config, &mut wrong);
+            resources(deploy, &config, &mut wrong);
+            mounted_files(deploy, &config, &mut wrong);
+            engines(deploy, &config, &mut wrong);
+        }
+        Err(problem) => wrong.unless(false, format!("configuration: {problem}")),
+    }
+    probes(deploy, &mut wrong);
+    selectors(deploy, &mut wrong);
+    rollout(deploy, &mut wrong);
+    security(deploy, &mut wrong);
+    images(deploy, &mut wrong);
+    wrong.0
+}
+
+fn grace(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
+    let granted = |id| deploy.at(id, &format!("{POD}/terminationGracePeriodSeconds")).as_u64().unwrap_or(30);
+    let own = (config.shutdown.delay + config.shutdown.grace).as_secs();
+    wrong.unless(granted(ROUTER) >= own + 10, format!("grace: {} s for {own} s", granted(ROUTER)));
+    // It would come on top, and shutdown.delay is there for the same.
+    wrong.unless(
+        deploy.at(ROUTER, &format!("{CONTAINER}/lifecycle")).is_null(),
+        "grace: a router with a hook",
+    );
+    let hook = deploy.at(ENGINE, &format!("{CONTAINER}/lifecycle/preStop/exec/command"));
+    let drain =
+        hook.as_array().and_then(|words| words.last()?.as_str()?.parse().ok()).unwrap_or(u64::MAX / 2);
+    wrong.unless(granted(ENGINE) >= drain + 30, format!("grace: engine {} s for {drain} s", granted(ENGINE)));
+    wrong.unless(drain >= config.shutdown.grace.as_secs(), "grace: engines are given less than routers");
+}
+
+fn ports(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
+    let declared = deploy.at(ROUTER, &format!("{CONTAINER}/ports")).as_array().cloned().unwrap_or_default();
+    let exposed = deploy.dockerfile.lines().find_map(|line| line.strip_prefix("EXPOSE ")).unwrap_or_default();
+    for (name, listen) in [("http", config.listen), ("admin", config.admin.listen)] {
+        let port = declared.iter().find(|port| port["name"] == name).map(|port| &port["containerPort"]);
+        wrong.unless(port == Some(&json!(listen.port())), format!("ports: {name} is not {listen}"));
+        wrong.unless(listen.ip().is_unspecified(), format!("ports: {name} listens on {listen}"));
+        let port = listen.port().to_string();
+        wrong.unless(
+            exposed.split(' ').any(|p| p == port),
+            format!("ports: the image does not expose {port}"),
+        );
+    }
+}
+
+fn resources(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
+    let of = |path: &str| quantity(deploy.at(ROUTER, &format!("{CONTAINER}/resources/{path}")));
+    let (cores, memory) = (of("requests/cpu"), of("limits/memory"));
+    let threads = config.threads.map_or(f64::NAN, |threads| threads as f64);
+    wrong.unless(cores >= threads, format!("resources: {cores} cores for {threads} threads"));
+    wrong.unless(of("limits/cpu").is_nan(), "resources: throttled");
+    wrong.unless(of("requests/memory") >= memory, "resources: memory that is not requested");
+    let buffered = config.limits.buffered_bytes.map_or(memory / 4.0, |bytes| bytes as f64);
+    wrong.unless(buffered >= 2.0 * config.limits.body as f64, "resources: no two bodies fit");
+    let connections = config.limits.connections.map_or(f64::NAN, |n| n as f64 * PER_CONNECTION);
+    let most = buffered + connections;
+    wrong.unless(most <= memory * 0.75, format!("resources: bodies and connections take {most} of {memory}"));
+}
+
+fn mounted_files(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
+    let router = &deploy.documents[ROUTER];
+    let args = deploy.at(ROUTER, &format!("{CONTAINER}/args"));
+    wrong.unless(args[0] == "router" && args[1] == "--config", format!("files: {args}"));
+    let path = |path: Option<&std::path::PathBuf>| path.map(|p| p.display().to_string()).unwrap_or_default();
+    let (token, keys) = (path(config.admin.token_file.as_ref()), path(config.api_keys_file.as_ref()));
+    let engine = &deploy.documents[ENGINE];
+    let hook = deploy.at(ENGINE, &format!("{CONTAINER}/lifecycle/preStop/exec/command/1"));
+    let startup = deploy.at(ENGINE, &format!("{CONTAINER}/startupProbe/exec/command/1"));
+    let engine_token = variables(engine).get("ROUTER_TOKEN_FILE").copied().unwrap_or_default();
+    for (workload, path, shows) in [
+        (router, args[2].as_str().unwrap_or_default(), "ConfigMap/tandem:router.yaml"),
+        (router, &token, "Secret/tandem:admin-token"),
+        (router, &keys, "Secret/tandem:api-keys"),
+        (engine, hook.as_str().unwrap_or_default(), "ConfigMap/tandem-drain:drain.py"),
+        (engine, startup.as_str().unwrap_or_default(), "ConfigMap/tandem-drain:drain.py"),
+        (engine, engine_token, "Secret/tandem:admin-token"),
+    ] {
+        let shown = deploy.mounted(workload, path);
+        wrong.unless(shown.as_deref() == Some(shows), format!("files: `{path}` is {shown:?}, not {shows}"));
+    }
+}
+
+/// The routers list exactly the Pods of the StatefulSet, and these name themselves and the routers as they are named.
+fn engines(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
+    let engine = &deploy.documents[ENGINE];
+    let service = engine["spec"]["serviceName"].as_str().unwrap_or_default();
+    let port = deploy.at(ENGINE, &format!("{CONTAINER}/ports/0/containerPort")).as_u64().unwrap_or(0);
+    let pods = 0..engine["spec"]["replicas"].as_u64().unwrap_or(1);
+    let pods: Vec<_> = pods.map(|i| format!("http://{}-{i}.{service}:{port}", name(engine))).collect();
+    let endpoints = config.services.iter().flat_map(|service| &service.endpoints);
+    let listed: Vec<_> = endpoints.map(|e| format!("http://{}:{}", e.host, e.port)).collect();
+    wrong.unless(listed == pods, format!("engines: listed {listed:?}, made {pods:?}"));
+    let governing = deploy.at(&format!("Service/{service}"), "/spec/clusterIP");
+    wrong.unless(governing == "None", "engines: no headless Service gives them names");
+    let env = variables(engine);
+    let url = env.get("ENGINE_URL").copied().unwrap_or_default();
+    let pod = format!("{}-0", name(engine));
+    wrong.unless(pods.contains(&url.replace("$(POD_NAME)", &pod)), format!("engines: call themselves {url}"));
+    // Kubernetes expands only what is defined further up.
+    let first = deploy.at(ENGINE, &format!("{CONTAINER}/env/0"));
+    let pod_name =
+        first["name"] == "POD_NAME" && first["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name";
+    wrong.unless(pod_name, "engines: POD_NAME does not come first");
+    let routers = env.get("ROUTERS").copied().unwrap_or_default();
+    let (host, port) = routers.rsplit_once(':').unwrap_or_default();
+    let admin = format!("Service/{host}");
+    let headless = deploy.at(&admin, "/spec/clusterIP") == "None"
+        && deploy.at(&admin, "/spec/publishNotReadyAddresses") == true
+        && deploy.at(&admin, "/spec/ports/0/targetPort") == "admin"
+        && deploy.at(&admin, "/spec/ports/0/port").as_u64() == port.parse().ok()
+        && port == config.admin.listen.port().to_string();
+    wrong.unless(headless, format!("engines: {routers} is not every router's admin port"));
+}
+
+fn probes(deploy: &Deploy, wrong: &mut Wrong) {
+    for (id, workload) in deploy.workloads() {
+        let container = workload.pointer(CONTAINER).unwrap_or(&Value::Null);
+        let ports = container["ports"].as_array().into_iter().flatten();
+        let names: Vec<_> = ports.map(|port| &port["name"]).collect();
+        let kinds = ["startupProbe", "readinessProbe", "livenessProbe"];
+        for probe in kinds.map(|kind| &container[kind]["httpGet"]).into_iter().filter(|p| !p.is_null()) {
+            wrong.unless(
+                names.contains(&&probe["port"]),
+                format!("probes: {id} has no port {}", probe["port"]),
+            );
+        }
+        wrong.unless(!container["readinessProbe"].is_null(), format!("probes: {id} is ready unasked"));
+    }
+    for (kind, path) in [("readinessProbe", "/readyz"), ("livenessProbe", "/livez")] {
+        let probe = deploy.at(ROUTER, &format!("{CONTAINER}/{kind}/httpGet"));
+        wrong
+            .unless(*probe == json!({"path": path, "port": "admin"}), format!("probes: {kind} asks {probe}"));
+    }
+}
+
+fn selectors(deploy: &Deploy, wrong: &mut Wrong) {
+    let selects = |selector: &Value, workload: &Value| {
+        let labels = &workload["spec"]["template"]["metadata"]["labels"];
+        selector.as_object().is_some_and(|s| !s.is_empty() && s.iter().all(|(k, v)| labels.get(k) == Some(v)))
+    };
+    let wanted = |id: &str| if name(&deploy.documents[id]) == "engine" { ENGINE } else { ROUTER };
+    for (id, workload) in deploy.workloads() {
+        let own = &workload["spec"]["selector"]["matchLabels"];
+        wrong.unless(selects(own, workload), format!("selectors: {id} does not match its own Pods"));
+        let spread = workload.pointer(&format!("{POD}/topologySpreadConstraints"));
+        for constraint in spread.and_then(Value::as_array).into_iter().flatten() {
+            let labels = &constraint["labelSelector"]["matchLabels"];
+            wrong.unless(selects(labels, workload), format!("selectors: {id} spreads other Pods"));
+        }
+    }
+    for (id, budget) in deploy.of("PodDisruptionBudget") {
+        let labels = &budget["spec"]["selector"]["matchLabels"];
+        wrong.unless(
+            selects(labels, &deploy.documents[wanted(id)]),
+            format!("selectors: {id} guards nothing"),
+        );
+    }
+    for (id, service) in deploy.of("Service") {
+        let workload = &deploy.documents[wanted(id)];
+        wrong.unless(selects(&service["spec"]["selector"], workload), format!("selectors: {id} is empty"));
+        let ports = workload.pointer(&format!("{CONTAINER}/ports")).and_then(Value::as_array);
+        for port in service["spec"]["ports"].as_array().into_iter().flatten() {
+            let there = ports.into_iter().flatten().any(|p| p["name"] == port["targetPort"]);
+            wrong.unless(there, format!("selectors: {id} leads to port {}", port["targetPort"]));
+        }
+    }
+}
+
+fn rollout(deploy: &Deploy, wrong: &mut Wrong) {
+    let rolling = deploy.at(ROUTER, "/spec/strategy/rollingUpdate");
+    wrong.unless(rolling["maxUnavailable"] == 0, "rollout: takes routers away first");
+    wrong.unless(rolling["maxSurge"].as_u64() >= Some(1), "rollout: cannot begin");
+    wrong.unless(deploy.at(ROUTER, "/spec/replicas").as_u64() >= Some(2), "rollout: a single router");
+    let budget = deploy.at("PodDisruptionBudget/tandem", "/spec/maxUnavailable");
+    wrong.unless(*budget == 1, format!("rollout: node drains take {budget}"));
+    let spread = deploy.at(ROUTER, &format!("{POD}/topologySpreadConstraints")).as_array();
+    for key in ["kubernetes.io/hostname", "topology.kubernetes.io/zone"] {
+        let there = spread.into_iter().flatten().any(|constraint| constraint["topologyKey"] == key);
+        wrong.unless(there, format!("rollout: not spread over {key}"));
+    }
+}
+
+fn security(deploy: &Deploy, wrong: &mut Wrong) {
+    let pod = deploy.at(ROUTER, &format!("{POD}/securityContext"));
+    let user = format!("{}:{}", pod["runAsUser"], pod["runAsGroup"]);
+    let last = deploy.dockerfile.rsplit("\nFROM ").next().unwrap_or_default();
+    let of_image = last.lines().find_map(|line| line.strip_prefix("USER "));
+    wrong.unless(of_image == Some(&*user), format!("security: user {user}, of the image {of_image:?}"));
+    wrong.unless(pod["runAsUser"].as_u64() > Some(0) && pod["runAsNonRoot"] == true, "security: root");
+    wrong.unless(pod["fsGroup"] == pod["runAsGroup"], "security: secrets of another group");
+    wrong.unless(pod["seccompProfile"]["type"] == "RuntimeDefault", "security: any system call");
+    let container = deploy.at(ROUTER, &format!("{CONTAINER}/securityContext"));
+    let strict = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    });
+    wrong.unless(*container == strict, format!("security: {container}"));
+    for (id, workload) in deploy.workloads() {
+        let token = workload.pointer(&format!("{POD}/automountServiceAccountToken"));
+        wrong.unless(token == Some(&json!(false)), format!("security: {id} gets a token of the API"));
+    }
+}
+
+fn images(deploy: &Deploy, wrong: &mut Wrong) {
+    let own = format!("ghcr.io/OWNER/tandem:{}", env!("CARGO_PKG_VERSION"));
+    wrong.unless(*deploy.at(ROUTER, &format!("{CONTAINER}/image")) == own, format!("images: not {own}"));
+    wrong.unless(
+        deploy.dockerfile.contains(&format!("-t {own} ")),
+        format!("images: {own} is not what is built"),
+    );
+    let used = deploy.workloads().filter_map(|(_, w)| w.pointer(&format!("{CONTAINER}/image"))?.as_str());
+    let bases = deploy.dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")?.split(' ').next());
+    for image in used.chain(bases).filter(|image| *image != "scratch") {
+        let tag =
+            image.rsplit('/').next().and_then(|last| last.split_once(':')).map_or("latest", |(_, tag)| tag);
+        wrong.unless(tag != "latest", format!("images: {image} moves"));
+    }
+    let rust = format!("FROM rust:{}.", env!("CARGO_PKG_RUST_VERSION"));
+    wrong.unless(deploy.dockerfile.contains(&rust), format!("images: not built with {rust}"));
+}
