@@ -13,11 +13,13 @@
 //! * [`admin`] — probes, metrics and operator routes, on a runtime of their own.
 //! * [`metrics`], [`telemetry`] — names, counters, the access log.
 //! * [`app`] — the only place that knows every plane; [`cli`] starts it.
+//! * [`demo`] — mock engines and the router of `app` in one process, with something to look at.
 
 pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod drain;
 pub mod engine;
 pub mod ledger;

@@ -1,6 +1,7 @@
 //! Every part of a router, wired, nothing running yet.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -64,6 +65,15 @@ fn vocabulary() -> Vocabulary {
 
 /// Wires a router. `dial` makes its connections to engines. Fails when a file it needs cannot be used.
 pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router> {
+    build_logging_to(config, dial, None)
+}
+
+/// The same; with `access` the access lines go there and not where the configuration says.
+pub(super) fn build_logging_to(
+    config: RouterConfig,
+    dial: Arc<dyn Dial>,
+    access: Option<File>,
+) -> anyhow::Result<Router> {
     let descriptors = limits::descriptors();
     let threads = config.threads.unwrap_or_else(limits::threads);
     let places = config.limits.connections.unwrap_or_else(|| limits::connections(descriptors));
@@ -91,8 +101,12 @@ pub fn build(config: RouterConfig, dial: Arc<dyn Dial>) -> anyhow::Result<Router
     };
     let token = Arc::new(AdminToken::load(config.admin.token_file.as_deref()).context("admin.token_file")?);
     let secrets = config.services.iter().map(secret).collect::<anyhow::Result<Vec<_>>>()?;
-    let access = AccessSink::start(&config.access_log, metrics.router.access_log.clone())
-        .context("access_log.sink")?;
+    let counters = metrics.router.access_log.clone();
+    let access = match access {
+        Some(to) => AccessSink::to(&config.access_log, counters, to),
+        None => AccessSink::start(&config.access_log, counters),
+    }
+    .context("access_log.sink")?;
     let (writer, view, changes) = Writer::new(&config.services, threads, &metrics.endpoints);
     let phases = Arc::new(Phases::default());
     let config_text = Arc::new(ArcSwap::from_pointee(config::print(&config)));

@@ -18,4 +18,4 @@ mod status;
 
 pub use build::{Router, build};
 pub use control::Control;
-pub use run::run;
+pub use run::{Started, run, start};

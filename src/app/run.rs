@@ -1,6 +1,7 @@
 //! The process: one thread per traffic runtime, one for the admin listener, and this one for accepting, the registry's
 //! writer and the signals.
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +14,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::build::{Router, build};
+use super::build::{Router, build_logging_to};
 use super::probe::Probes;
 use super::reload::Reload;
 use crate::admin::{self, AdminState};
@@ -22,7 +23,7 @@ use crate::drain::{Phase, Phases, Signals, Tracker, run_sequence};
 use crate::proxy::admission::keys;
 use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accepted, accept_loop, run_worker};
-use crate::telemetry;
+use crate::telemetry::{self, access::AccessSink};
 use crate::types::build as facts;
 use crate::upstream::TcpDial;
 
@@ -33,7 +34,7 @@ const LOG_FLUSH: Duration = Duration::from_secs(2);
 
 /// Runs the router until a signal has led it through its shutdown. Errors are those of starting.
 pub fn run(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
-    telemetry::init(&config.log)?;
+    telemetry::init(&config.log, std::io::stderr)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(serve(config, origin));
     // Not waiting for a secret file on a file system that hangs.
@@ -42,16 +43,46 @@ pub fn run(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
 }
 
 async fn serve(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
-    let hangup = Reload::signal().context("signal handlers")?;
     let mut signals = Signals::new().context("signal handlers")?;
+    let started = start(config, Some(origin), None)?;
+    let name = signals.next().await;
+    info!(signal = name, "asked to leave");
+    let second = async {
+        let name = signals.next().await;
+        warn!(signal = name, "second signal: not waiting any longer");
+    };
+    started.leave(second).await;
+    Ok(())
+}
+
+/// A router whose threads are up and whose front door is open.
+#[derive(Debug)]
+pub struct Started {
+    /// The front door's address, and the admin listener's.
+    pub front: SocketAddr,
+    pub admin_at: SocketAddr,
+    /// What the admin routes show and change, for who shares the process.
+    pub admin: AdminState,
+    shared: Arc<Shared>,
+    access: AccessSink,
+    /// One for each traffic thread.
+    ended: Vec<oneshot::Receiver<()>>,
+    stop: CancellationToken,
+}
+
+/// Starts a router; its accept loop and its helpers run on the current runtime. With `origin` it follows the changes of its
+/// file, and SIGHUP asks for that. With `access` the access lines go there and not where the configuration says.
+pub fn start(config: RouterConfig, origin: Option<Origin>, access: Option<File>) -> anyhow::Result<Started> {
+    let origin = origin.map(|origin| Reload::signal().map(|hangup| (origin, hangup)));
+    let origin = origin.transpose().context("signal handlers")?;
     let (front_at, admin_at) = (config.listen, config.admin.listen);
     for note in config::notes(&config) {
         info!("{note}");
     }
     let Router { shared, writer, changes, workers, lanes, places, admin, access } =
-        build(config, Arc::new(TcpDial::default()))?;
-    let front = bind(front_at).with_context(|| format!("listen {front_at}"))?;
-    let admin_listener = bind(admin_at).with_context(|| format!("admin.listen {admin_at}"))?;
+        build_logging_to(config, Arc::new(TcpDial::default()), access)?;
+    let front = bind(front_at).with_context(|| cannot_listen(front_at, "--listen"))?;
+    let admin_listener = bind(admin_at).with_context(|| cannot_listen(admin_at, "--admin-listen"))?;
     let addresses = (front.local_addr()?, admin_listener.local_addr()?);
 
     let phases = Arc::clone(&shared.phases);
@@ -59,8 +90,7 @@ async fn serve(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
     for (worker, lane) in workers {
         ended.push(traffic_thread(worker, lane)?);
     }
-    let config_text = Arc::clone(&admin.config_text);
-    admin_thread(admin_listener.into_std()?, admin, Arc::clone(&phases))?;
+    admin_thread(admin_listener.into_std()?, admin.clone(), Arc::clone(&phases))?;
     let tasks = Tracker::default();
     tasks.spawn("registry-writer", writer.run());
     tasks.spawn("phase-metric", follow_phase(Arc::clone(&shared)));
@@ -68,35 +98,40 @@ async fn serve(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
     watch_files(&tasks, &shared, &stop);
     let mut probes = Probes::new(&tasks, &shared, &stop);
     probes.follow();
-    let reload = Reload::new(origin, Arc::clone(&shared), changes, config_text);
-    tasks.spawn("reload", reload.run(hangup, probes, stop.clone()));
+    if let Some((origin, hangup)) = origin {
+        let reload = Reload::new(origin, Arc::clone(&shared), changes, Arc::clone(&admin.config_text));
+        tasks.spawn("reload", reload.run(hangup, probes, stop.clone()));
+    }
     let router_metrics = shared.metrics.router.clone();
-    tasks.spawn("accept", accept_loop(Box::new(front), lanes, places, router_metrics, Arc::clone(&phases)));
+    tasks.spawn("accept", accept_loop(Box::new(front), lanes, places, router_metrics, phases));
     info!(
         version = facts::VERSION, listen = %addresses.0, admin = %addresses.1, threads = ended.len(),
         services = shared.config.services.len(), "serving"
     );
+    Ok(Started { front: addresses.0, admin_at: addresses.1, admin, shared, access, ended, stop })
+}
 
-    let name = signals.next().await;
-    info!(signal = name, "asked to leave");
-    let idle = async {
-        for thread in ended {
-            let _ = thread.await;
+impl Started {
+    /// The shutdown, phase by phase. `second` completes when it should not wait any longer.
+    pub async fn leave(self, second: impl Future<Output = ()>) {
+        let idle = async {
+            for thread in self.ended {
+                let _ = thread.await;
+            }
+        };
+        let gauge = self.shared.metrics.router.in_flight.clone();
+        let open = || usize::try_from(gauge.get()).unwrap_or(0);
+        run_sequence(&self.shared.phases, &self.shared.config.shutdown, second, idle, open).await;
+        self.stop.cancel();
+        if !self.access.close(LOG_FLUSH) {
+            warn!("the access log took too long; its last lines may be missing");
         }
-    };
-    let second = async {
-        let name = signals.next().await;
-        warn!(signal = name, "second signal: not waiting any longer");
-    };
-    let gauge = shared.metrics.router.in_flight.clone();
-    let open = || usize::try_from(gauge.get()).unwrap_or(0);
-    let shutdown = shared.config.shutdown.clone();
-    run_sequence(&phases, &shutdown, second, idle, open).await;
-    stop.cancel();
-    if !access.close(LOG_FLUSH) {
-        warn!("the access log took too long; its last lines may be missing");
     }
-    Ok(())
+}
+
+/// What, and what next; why is the cause that follows.
+fn cannot_listen(at: SocketAddr, flag: &str) -> String {
+    format!("cannot listen on {at} (choose another with {flag} IP:PORT; port 0: any free one)")
 }
 
 fn bind(at: SocketAddr) -> std::io::Result<TcpListener> {

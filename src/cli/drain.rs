@@ -11,12 +11,13 @@ use anyhow::Context as _;
 use clap::Args;
 use http::Method;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::admin::{NoAnswer, authority, block_on, call};
 use super::exit::{Exit, fail, say, show};
 use super::help;
 use crate::admin::EndpointStatus;
+use crate::types::clock;
 
 /// Between two rounds.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -90,14 +91,14 @@ impl Drain {
     }
 
     async fn all(&self, admins: &[String], token: Option<&str>) -> Exit {
-        let end = Instant::now() + self.wait;
+        let end = clock::now() + self.wait;
         let mut shown = Round::new();
         loop {
             let round = self.round(admins, token).await;
             if round != shown && show(&self.line(&round)) != Exit::Ok {
                 return Exit::Failure;
             }
-            if let Some(exit) = self.verdict(&round, self.undo || Instant::now() >= end) {
+            if let Some(exit) = self.verdict(&round, self.undo || clock::now() >= end) {
                 return exit;
             }
             shown = round;

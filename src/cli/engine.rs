@@ -124,7 +124,7 @@ struct KvFlags {
 macro_rules! words {
     ($name:ident => $target:ident { $($word:ident),* }) => {
         #[derive(Debug, Clone, Copy, ValueEnum)]
-        enum $name { $($word),* }
+        pub(super) enum $name { $($word),* }
 
         impl From<$name> for $target {
             fn from(name: $name) -> Self {

@@ -30,6 +30,8 @@ Exit codes:
 pub(super) const TANDEM: &str = concat!(
     "\
 Examples:
+  See it work, without engines of your own:
+    tandem demo
   Route to two engines, without a file:
     tandem router --worker http://10.0.0.7:8000 --worker http://10.0.0.8:8000
   Route to a prefill and a decode engine:
@@ -185,6 +187,26 @@ Examples:
   A request that breaks off after two tokens:
     curl -H 'x-mock: after=2,reset' --json '{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}' \\
       http://127.0.0.1:8000/v1/chat/completions
+
+",
+    exit_codes!()
+);
+
+pub(super) const DEMO: &str = concat!(
+    "\
+Two prefill engines, two decode engines and the router, in one process. The engines are mocks (`tandem engine`); the
+router is the one that `tandem router` runs. It prints commands to try, then who serves what. Ctrl-C ends all of it.
+docs/demo.md describes what is shown.
+
+Examples:
+  See it work:
+    tandem demo
+  With SGLang's wire, on ports of your choice, and only your own requests:
+    tandem demo --engine sglang --listen 127.0.0.1:8081 --admin-listen 127.0.0.1:9091 --no-traffic
+  One line for each request, in a file:
+    tandem demo > demo.log
+  In a pipeline: do eight requests give the right texts?
+    tandem demo --once --json | jq .ok
 
 ",
     exit_codes!()

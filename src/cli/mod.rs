@@ -5,6 +5,7 @@
 
 mod admin;
 mod check;
+mod demo;
 mod drain;
 mod endpoints;
 mod engine;
@@ -36,12 +37,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
     Router(Box<router::Router>),
     Check(check::Check),
     Status(status::Status),
     Endpoints(endpoints::Endpoints),
-    Engine(Box<engine::Engine>),
     Drain(drain::Drain),
+    Engine(Box<engine::Engine>),
     Install(install::Install),
     Completions(generate::Completions),
     Man(generate::Man),
@@ -62,6 +64,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString
         Ok(Cli { command: Command::Engine(engine) }) => engine.run(),
         Ok(Cli { command: Command::Drain(drain) }) => drain.run(),
         Ok(Cli { command: Command::Install(install) }) => install.run(),
+        Ok(Cli { command: Command::Demo(demo) }) => demo.run(),
         Ok(Cli { command: Command::Completions(completions) }) => completions.run(),
         Ok(Cli { command: Command::Man(man) }) => man.run(),
         Err(error) => {

@@ -11,6 +11,7 @@ use std::io::IsTerminal;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
@@ -28,13 +29,17 @@ pub enum InitError {
     Twice(#[from] TryInitError),
 }
 
-/// Sends diagnostics to standard error for the rest of the process. Once per process.
-pub fn init(log: &config::Log) -> Result<(), InitError> {
+/// Sends diagnostics to `writer`, which is standard error unless something else is drawn there, for the rest of the
+/// process. Once per process.
+pub fn init<W>(log: &config::Log, writer: W) -> Result<(), InitError>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
     let filter = filter(&log.level)?;
-    let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let layer = match log.format {
-        config::LogFormat::Json => stderr.json().flatten_event(true).boxed(),
-        config::LogFormat::Text => stderr.with_ansi(colours()).boxed(),
+        config::LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        config::LogFormat::Text => lines.with_ansi(colours()).boxed(),
     };
     tracing_subscriber::registry().with(layer.with_filter(filter)).try_init()?;
     Ok(())

@@ -33,7 +33,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("engine", &["types", "drain"]),
-    ("cli", &["types", "config", "drain", "engine", "admin", "app"]),
+    ("demo", &["types", "config", "telemetry", "drain", "admin", "engine", "app"]),
+    ("cli", &["types", "config", "drain", "engine", "admin", "app", "demo"]),
 ];
 
 /// Longest file, lines.

@@ -267,9 +267,14 @@ fn usage_mistakes_exit_2_and_help_and_version_exit_0() {
         let output = run(&mut tandem(arguments));
         assert!(code(&output) == 2 && !err(&output).is_empty() && out(&output).is_empty(), "{arguments:?}");
     }
-    for arguments in
-        [&["--help"][..], &["router", "--help"], &["check", "--help"], &["-h"], &["router", "-h"]]
-    {
+    for arguments in [
+        &["--help"][..],
+        &["router", "--help"],
+        &["check", "--help"],
+        &["demo", "--help"],
+        &["-h"],
+        &["router", "-h"],
+    ] {
         let output = run(&mut tandem(arguments));
         assert_eq!(code(&output), 0);
         assert!(out(&output).contains("Examples:") && out(&output).contains("Exit codes:"), "{arguments:?}");

@@ -13,6 +13,7 @@ mod architecture;
 mod budgets;
 mod cli;
 mod config;
+mod demo;
 mod deploy;
 mod docs;
 mod edges;

@@ -167,11 +167,11 @@ pub(crate) async fn run(command: &mut Command) -> (Option<i32>, String, String) 
 
 /// Everything a stream of the process has said.
 #[derive(Debug, Clone, Default)]
-struct Sink(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Sink(Arc<Mutex<Vec<u8>>>);
 
 impl Sink {
     #[expect(clippy::disallowed_methods, reason = "a test has no tracker")]
-    fn of(mut stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
+    pub(crate) fn of(mut stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
         let sink = Self::default();
         let filled = sink.clone();
         tokio::spawn(async move {
@@ -185,7 +185,7 @@ impl Sink {
         sink
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock()).into_owned()
     }
 

@@ -101,6 +101,11 @@ impl AccessSink {
         Self::with_target(config, metrics, target, path)
     }
 
+    /// Starts the writer on a file that is open already, such as a pipe; `sink` of the configuration is not looked at.
+    pub fn to(config: &config::AccessLog, metrics: AccessLogMetrics, target: File) -> io::Result<Self> {
+        Self::with_target(config, metrics, target, None)
+    }
+
     pub(super) fn with_target(
         config: &config::AccessLog,
         metrics: AccessLogMetrics,

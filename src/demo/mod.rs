@@ -1,0 +1,121 @@
+//! `tandem demo`: two prefill and two decode engines and the router, on loopback, in one process, to be looked at.
+//!
+//! The engines are mocks; everything else is what `tandem router` runs, through the same `app`. What is shown is what the
+//! router knows: its access lines, read from a pipe, and its endpoints, as the admin listener tells them.
+//!
+//! * `engines` — the four, and the router's configuration for them.
+//! * `traffic`, `ask` — a gentle load, and one request whose right answer is known.
+//! * `facts` — access lines and what they add up to.
+//! * `live`, `view`, `screen`, `welcome` — the view until Ctrl-C: its loop, its text, its terminal, what is printed first.
+//! * `once`, `transcript` — a few requests and a verdict, for scripts.
+
+mod ask;
+mod engines;
+mod facts;
+mod live;
+mod once;
+mod screen;
+mod traffic;
+mod transcript;
+mod view;
+mod welcome;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+
+use crate::admin::{EndpointControl, EndpointStatus};
+use crate::app::{self, Started};
+use crate::drain::Signals;
+use crate::engine::Wire;
+use crate::telemetry;
+use engines::Engines;
+use facts::{Lines, Tally};
+use screen::Screen;
+use view::Facts;
+
+/// What to show.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub wire: Wire,
+    /// Front door and admin listener of the router.
+    pub listen: SocketAddr,
+    pub admin_listen: SocketAddr,
+    pub mode: Mode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Until a signal.
+    Live { traffic: bool },
+    /// A few requests.
+    Once { json: bool },
+}
+
+/// What there is to know, and where from.
+struct House {
+    wire: Wire,
+    front: SocketAddr,
+    admin: SocketAddr,
+    control: Arc<dyn EndpointControl>,
+    lines: Lines,
+    tally: Tally,
+    /// Own requests whose text was right, and wrong; none without own traffic.
+    texts: Option<(u64, u64)>,
+    engines: Engines,
+}
+
+impl House {
+    fn new(wire: Wire, engines: Engines, router: &Started, lines: Lines) -> Self {
+        let (front, admin, control) = (router.front, router.admin_at, Arc::clone(&router.admin.endpoints));
+        Self { wire, front, admin, control, lines, tally: Tally::default(), texts: None, engines }
+    }
+
+    fn endpoints(&self) -> Vec<EndpointStatus> {
+        view::sorted(self.control.list())
+    }
+
+    fn facts<'a>(&'a self, endpoints: &'a [EndpointStatus]) -> Facts<'a> {
+        Facts { endpoints, tally: &self.tally, texts: self.texts, dead: self.engines.dead() }
+    }
+}
+
+/// Whether everything was as it should be; a live view that was ended is. Errors are those of starting.
+pub fn run(options: &Options) -> anyhow::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: &Options) -> anyhow::Result<bool> {
+    let mut signals = Signals::new().context("signal handlers")?;
+    let mut screen = if matches!(options.mode, Mode::Live { .. }) { Screen::new() } else { Screen::plain() };
+    let engines = Engines::start(options.wire).await?;
+    let config = engines.router(options);
+    telemetry::init(&config.log, screen.diagnostics())?;
+    let (log, lines) = Lines::pipe().context("pipe")?;
+    let router = app::start(config, None, Some(log))?;
+    let mut house = House::new(options.wire, engines, &router, lines);
+    let leave = async { _ = signals.next().await };
+    let good = match options.mode {
+        Mode::Live { traffic } => read(live::run(&mut house, &mut screen, traffic, leave).await),
+        Mode::Once { json } => tokio::select! {
+            verdict = once::run(&mut house, &mut screen, json) => verdict,
+            () = leave => Err(anyhow::anyhow!("ended by a signal before the requests were over")),
+        },
+    };
+    router.leave(async { _ = signals.next().await }).await;
+    match options.mode {
+        Mode::Live { .. } => good.and(read(live::last(&mut house, &mut screen).await)),
+        Mode::Once { .. } => good,
+    }
+}
+
+/// A view that was written, or whose reader had seen enough (`| head`).
+fn read(written: std::io::Result<()>) -> anyhow::Result<bool> {
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output"),
+        _ => Ok(true),
+    }
+}
