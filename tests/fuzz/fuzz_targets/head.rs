@@ -23,6 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         cookies: false,
         request_id: id.as_bytes(),
         plain_answer: bytes.len().is_multiple_of(2),
+        span: None,
     };
     let mut out = BytesMut::new();
     write_head(&mut out, &parts, &forward, Some(7));
