@@ -198,8 +198,7 @@ async fn each_documented_route_answers_and_no_other_exists() {
             if takes(method) || (method == "HEAD" && takes("GET")) {
                 continue;
             }
-            let reply =
-                admin.send(method, &path.replace("{id}", "3"), "authorization: Bearer tok\r\n").await;
+            let reply = admin.send(method, &path.replace("{id}", "3"), "authorization: Bearer tok\r\n").await;
             assert_eq!(reply.status, 405, "{method} {path}");
             assert!(reply.head.contains("\r\nallow: "), "{}", reply.head);
         }
