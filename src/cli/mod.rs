@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn times_are_written_as_in_a_configuration_or_in_a_script() {
-        assert_eq!(time("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(time("10m"), Ok(Duration::from_mins(10)));
         assert_eq!(time("1m30s"), Ok(Duration::from_secs(90)));
         assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
         assert!(time("10").is_err() && time("m").is_err());

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tandem::types::clock;
 
 use super::process::SOON;
 
@@ -98,7 +100,7 @@ impl Reader {
             }
             let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
             let port = self.port(&part[..digits]);
-            moved.push_str(&format!("127.0.0.1:{port}{}", &part[digits..]));
+            moved.extend(["127.0.0.1:", &port.to_string(), &part[digits..]]);
         }
         moved
     }
@@ -129,11 +131,11 @@ impl Reader {
         let mut shell = self.shell(&format!("exec {command}"));
         let child = shell.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("bash");
         self.running.push((command.to_owned(), child));
-        let until = Instant::now() + SOON;
+        let since = clock::now();
         while TcpStream::connect(at).is_err() {
             let child = &mut self.running.last_mut().unwrap().1;
             let over = child.try_wait().unwrap();
-            if over.is_some() || Instant::now() > until {
+            if over.is_some() || since.elapsed() > SOON {
                 let _ = child.kill();
                 let output = self.running.pop().unwrap().1.wait_with_output().unwrap();
                 panic!("`{command}` does not serve at {at}: {}", String::from_utf8_lossy(&output.stderr));
@@ -188,7 +190,7 @@ fn take(reader: &mut Reader, command: &str, comment: &str) {
             reader.serve(&format!("{moved} --listen {front} --admin-listen {admin}"), front);
             reader.end_all();
         }
-        ["tandem", ..] | ["curl", ..] => {
+        ["tandem" | "curl", ..] => {
             let output = reader.run(&moved);
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             let err = String::from_utf8_lossy(&output.stderr);
@@ -228,7 +230,7 @@ fn the_commands_of_the_other_documents_work_in_their_order() {
     for folder in ["docs", "tests", "load-tests"] {
         for document in std::fs::read_dir(root().join(folder)).unwrap().flatten() {
             let name = document.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".md") {
+            if Path::new(&name).extension().is_some_and(|kind| kind == "md") {
                 followed += follow(&format!("{folder}/{name}"));
             }
         }
