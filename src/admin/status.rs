@@ -51,6 +51,8 @@ pub struct RoleStatus {
     pub role: Cow<'static, str>,
     pub selectable: u64,
     pub total: u64,
+    /// Those of the selectable ones that are put last after failures.
+    pub ejected: u64,
     /// Requests they carry.
     pub in_flight: u64,
     /// KV that they keep for decodes to pull.

@@ -16,13 +16,14 @@ use crate::metrics::Vocabulary;
 const DOCUMENT: &str = include_str!("../../docs/admin-api.md");
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
-/// One endpoint, `chat-0`, that records what it is told.
+/// One endpoint, `3`, that records what it is told.
 /// As in the documentation.
 fn example_status() -> RouterStatus {
     let role = |role: &'static str, selectable, in_flight, handoffs| RoleStatus {
         role: role.into(),
         selectable,
         total: 2,
+        ejected: 0,
         in_flight,
         handoffs,
     };
@@ -57,7 +58,7 @@ struct Fleet {
 impl EndpointControl for Fleet {
     fn list(&self) -> Vec<EndpointStatus> {
         vec![EndpointStatus {
-            id: "chat-0".to_owned(),
+            id: "3".to_owned(),
             service: "chat".to_owned(),
             url: "http://10.0.0.7:8000".to_owned(),
             role: "mixed".into(),
@@ -80,7 +81,7 @@ impl EndpointControl for Fleet {
                 return DrainChange::Unavailable;
             }
             let mut orders = self.orders.lock();
-            if id != "chat-0" && id != "http://10.0.0.7:8000" {
+            if id != "3" && id != "http://10.0.0.7:8000" {
                 return DrainChange::Unknown;
             }
             let repeated = orders.last().is_some_and(|last| last == &(id.to_owned(), drain));
@@ -182,7 +183,7 @@ async fn each_documented_route_answers_and_no_other_exists() {
     let rows = documented();
     assert_eq!(rows.len(), 10);
     for (method, path, statuses) in &rows {
-        let path = path.replace("{id}", "chat-0");
+        let path = path.replace("{id}", "3");
         let reply = admin.send(method, &path, "authorization: Bearer tok\r\n").await;
         assert!(statuses.contains(&reply.status), "{method} {path}: {reply:?}");
     }
@@ -197,8 +198,7 @@ async fn each_documented_route_answers_and_no_other_exists() {
             if takes(method) || (method == "HEAD" && takes("GET")) {
                 continue;
             }
-            let reply =
-                admin.send(method, &path.replace("{id}", "chat-0"), "authorization: Bearer tok\r\n").await;
+            let reply = admin.send(method, &path.replace("{id}", "3"), "authorization: Bearer tok\r\n").await;
             assert_eq!(reply.status, 405, "{method} {path}");
             assert!(reply.head.contains("\r\nallow: "), "{}", reply.head);
         }
@@ -213,7 +213,7 @@ async fn the_examples_of_the_document_are_real() {
     shown(&admin.get("/readyz").await);
     shown(&admin.get("/readyz?verbose").await);
     shown(&admin.get("/endpoints").await);
-    shown(&admin.send("PUT", "/endpoints/chat-0/drain", "").await);
+    shown(&admin.send("PUT", "/endpoints/3/drain", "").await);
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn nothing_changes_without_the_token() {
     let admin = Admin::start(Some("admin-tok"), "127.0.0.1:1").await;
     for method in METHODS {
         for authorization in ["", "authorization: Bearer user-key\r\n", "x-api-key: admin-tok\r\n"] {
-            for path in ["/endpoints/chat-0/drain", "/endpoints/none/drain", "/endpoints/%ff/drain"] {
+            for path in ["/endpoints/3/drain", "/endpoints/none/drain", "/endpoints/%ff/drain"] {
                 let reply = admin.send(method, path, authorization).await;
                 let expected = if matches!(method, "PUT" | "DELETE") { 401 } else { 405 };
                 assert_eq!(reply.status, expected, "{method} {path} {authorization}");
@@ -262,7 +262,7 @@ async fn nothing_changes_without_the_token() {
         }
     }
     for method in ["GET", "POST", "PATCH"] {
-        admin.send(method, "/endpoints/chat-0/drain", "authorization: Bearer admin-tok\r\n").await;
+        admin.send(method, "/endpoints/3/drain", "authorization: Bearer admin-tok\r\n").await;
     }
     assert_eq!(*admin.fleet.orders.lock(), []);
 }
@@ -270,7 +270,7 @@ async fn nothing_changes_without_the_token() {
 #[tokio::test]
 async fn without_a_token_a_remote_peer_is_forbidden() {
     let admin = Admin::start(None, "192.0.2.1:1").await;
-    let reply = admin.send("PUT", "/endpoints/chat-0/drain", "authorization: Bearer x\r\n").await;
+    let reply = admin.send("PUT", "/endpoints/3/drain", "authorization: Bearer x\r\n").await;
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (403, &Value::from("admin_forbidden")));
     assert_eq!(*admin.fleet.orders.lock(), []);
 }
@@ -280,9 +280,9 @@ async fn a_drain_reaches_the_endpoint_once_per_order_and_says_what_changed() {
     let admin = Admin::start(Some("tok"), "192.0.2.1:1").await;
     let auth = "authorization: Bearer tok\r\n";
     let put = |path: &'static str| admin.send("PUT", path, auth);
-    assert_eq!(put("/endpoints/chat-0/drain").await.json()["changed"], true);
-    assert_eq!(put("/endpoints/chat-0/drain").await.json()["changed"], false);
-    let back = admin.send("DELETE", "/endpoints/chat-0/drain", auth).await.json();
+    assert_eq!(put("/endpoints/3/drain").await.json()["changed"], true);
+    assert_eq!(put("/endpoints/3/drain").await.json()["changed"], false);
+    let back = admin.send("DELETE", "/endpoints/3/drain", auth).await.json();
     assert_eq!((&back["draining"], &back["changed"]), (&Value::from(false), &Value::from(true)));
     assert_eq!(put("/endpoints/http%3A%2F%2F10.0.0.7%3A8000/drain").await.status, 200);
     let missing = put("/endpoints/none/drain").await;
@@ -295,7 +295,7 @@ async fn a_drain_reaches_the_endpoint_once_per_order_and_says_what_changed() {
 async fn an_ending_process_takes_no_changes() {
     let fleet = Fleet { ended: true, ..Fleet::default() };
     let admin = Admin::with_fleet(None, "127.0.0.1:1", fleet).await;
-    assert_eq!(admin.send("PUT", "/endpoints/chat-0/drain", "").await.status, 503);
+    assert_eq!(admin.send("PUT", "/endpoints/3/drain", "").await.status, 503);
 }
 
 #[tokio::test]
@@ -339,8 +339,8 @@ async fn each_change_is_one_audit_line_that_cannot_be_forged() {
     let _scope = tracing::subscriber::set_default(subscriber);
     let admin = Admin::start(Some("s3cret"), "10.0.0.9:1").await;
     let auth = "authorization: Bearer s3cret\r\n";
-    admin.send("PUT", "/endpoints/chat-0/drain", auth).await;
-    admin.send("PUT", "/endpoints/chat-0/drain", "authorization: Bearer other\r\n").await;
+    admin.send("PUT", "/endpoints/3/drain", auth).await;
+    admin.send("PUT", "/endpoints/3/drain", "authorization: Bearer other\r\n").await;
     admin.send("PUT", "/endpoints/x%0aINFO%20audit/drain", auth).await;
     let text = String::from_utf8(lines.0.lock().clone()).unwrap();
     let audit: Vec<&str> = text.lines().filter(|line| line.contains("audit")).map(str::trim).collect();

@@ -46,7 +46,7 @@ async fn serve(config: RouterConfig, origin: Origin) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("signal handlers")?;
     let started = start(config, Some(origin), None)?;
     let name = signals.next().await;
-    info!(signal = name, "asked to leave");
+    info!(signal = name, "asked to leave; a second signal does not wait");
     let second = async {
         let name = signals.next().await;
         warn!(signal = name, "second signal: not waiting any longer");

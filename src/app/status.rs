@@ -46,6 +46,7 @@ fn of_role(service: &Service, role: Role) -> RoleStatus {
         role: Cow::Borrowed(role.as_str()),
         selectable: all.iter().filter(|e| e.is_selectable()).count() as u64,
         total: all.len() as u64,
+        ejected: all.iter().filter(|e| e.is_selectable() && e.ejection.is_ejected()).count() as u64,
         in_flight: all.iter().map(|e| e.holds()).sum(),
         handoffs: all.iter().map(|e| e.handoffs.count()).sum(),
     }

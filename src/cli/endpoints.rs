@@ -30,10 +30,18 @@ impl Endpoints {
             return show(&format!("{document:#}\n"));
         }
         match serde_json::from_value::<Vec<EndpointStatus>>(document["endpoints"].clone()) {
-            Ok(endpoints) => show(&text(&endpoints)),
+            Ok(mut endpoints) => {
+                endpoints.sort_by(|a, b| (&a.service, order(a), &a.url).cmp(&(&b.service, order(b), &b.url)));
+                show(&text(&endpoints))
+            }
             Err(error) => NoAnswer::Strange(error.into()).report(&self.admin),
         }
     }
+}
+
+/// Roles in the order in which a request meets them.
+fn order(endpoint: &EndpointStatus) -> usize {
+    ["prefill", "decode"].iter().position(|role| *role == endpoint.role).unwrap_or(2)
 }
 
 fn text(endpoints: &[EndpointStatus]) -> String {

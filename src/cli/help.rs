@@ -57,8 +57,8 @@ Examples:
   Two engines that serve one model; other models are answered with 404:
     tandem router --worker http://10.0.0.7:8000 --worker http://10.0.0.8:8000 --model mistral-7b
   SGLang, two prefills and two decodes; the second prefill's bootstrap server is not on port 8998:
-    tandem router --engine sglang \
-      --prefill http://10.0.0.7:30000 --prefill http://10.0.0.8:30000,bootstrap=9001 \
+    tandem router --engine sglang \\
+      --prefill http://10.0.0.7:30000 --prefill http://10.0.0.8:30000,bootstrap=9001 \\
       --decode http://10.0.0.9:30000 --decode http://10.0.0.10:30000
   vLLM, KV pulled by NIXL:
     tandem router --engine vllm --prefill http://10.0.0.7:8000 --decode http://10.0.0.8:8000
@@ -114,7 +114,8 @@ Examples:
   Who gets requests, and who does not for which reason:
     tandem endpoints --admin http://10.0.0.5:9090
   Ids of endpoints that are withdrawn and still carry requests:
-    tandem endpoints --output json | jq '.endpoints[] | select(.selectable | not) | select(.in_flight > 0) | .id'
+    tandem endpoints --output json | \\
+      jq '.endpoints[] | select((.selectable | not) and .in_flight > 0) | .id'
 
 ",
     exit_codes!()
@@ -172,21 +173,22 @@ Examples:
 
 pub(super) const ENGINE: &str = concat!(
     "\
-It has no model: its text is a function of the prompt. On the front door, GET /mock/log shows every request byte by
-byte and what is held; the header `x-mock` scripts one request, POST /mock/script those to come. docs/engine.md has all.
+It has no model: its text is a function of the prompt. On the front door, GET /mock/log shows every
+request byte by byte and what is held; the header `x-mock` scripts one request, POST /mock/script
+those to come. docs/engine.md has all.
 
 Examples:
   One engine that answers everything:
     tandem engine --wire vllm --listen 127.0.0.1:8000
   An SGLang pair that takes its time; ask both at once, with the same bootstrap_room:
-    tandem engine --wire sglang --role prefill --listen 127.0.0.1:8001 --bootstrap-port 8998 --ttft 50ms
+    tandem engine --wire sglang --role prefill --listen 127.0.0.1:8001 --bootstrap-port 8998
     tandem engine --wire sglang --role decode --listen 127.0.0.1:8002 --per-token 10ms
   A vLLM pair whose lease lasts a second:
     tandem engine --wire vllm --role prefill --listen 127.0.0.1:8003 --lease 1s
     tandem engine --wire vllm --role decode --listen 127.0.0.1:8004
   A request that breaks off after two tokens:
-    curl -H 'x-mock: after=2,reset' --json '{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}' \\
-      http://127.0.0.1:8000/v1/chat/completions
+    curl http://127.0.0.1:8000/v1/chat/completions -H 'x-mock: after=2,reset' \\
+      --json '{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true}'
 
 ",
     exit_codes!()
@@ -194,9 +196,9 @@ Examples:
 
 pub(super) const DEMO: &str = concat!(
     "\
-Two prefill engines, two decode engines and the router, in one process. The engines are mocks (`tandem engine`); the
-router is the one that `tandem router` runs. It prints commands to try, then who serves what. Ctrl-C ends all of it.
-docs/demo.md describes what is shown.
+Two prefill engines, two decode engines and the router, in one process. The engines are mocks
+(`tandem engine`); the router is the one that `tandem router` runs. It prints commands to try, then
+who serves what. Ctrl-C ends all of it. docs/demo.md describes what is shown.
 
 Examples:
   See it work:

@@ -75,15 +75,24 @@ fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString
     }
 }
 
-/// `50ms`, `1.5s`.
+/// As in a configuration (`250ms`, `1m30s`), and as the mock engine's scripts have it (`1.5s`).
 fn time(text: &str) -> Result<Duration, String> {
-    crate::engine::duration(text).ok_or_else(|| "no time such as 250ms or 2s".to_owned())
+    let time = crate::config::duration(text).ok().or_else(|| crate::engine::duration(text));
+    time.ok_or_else(|| "no time such as 250ms, 2s or 10m".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
+
+    #[test]
+    fn times_are_written_as_in_a_configuration_or_in_a_script() {
+        assert_eq!(time("10m"), Ok(Duration::from_mins(10)));
+        assert_eq!(time("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert!(time("10").is_err() && time("m").is_err());
+    }
 
     #[test]
     fn the_command_tree_is_sound() {

@@ -33,7 +33,7 @@ struct ServiceFlags {
     /// engines they are one service named `default`
     #[arg(long, value_name = "URL")]
     worker: Vec<String>,
-    /// Prefill engine, for `SGLang` with the port of its bootstrap server if that is not 8998; may be repeated
+    /// Prefill engine, for SGLang with the port of its bootstrap server if that is not 8998; may be repeated
     #[arg(long, value_name = "URL[,bootstrap=PORT]")]
     prefill: Vec<String>,
     /// Decode engine, http://HOST:PORT; may be repeated

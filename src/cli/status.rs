@@ -51,17 +51,18 @@ fn text(s: &RouterStatus) -> String {
         }
         (true, 0) => "as in the file".to_owned(),
         (true, n) => {
-            format!("{n} changed key{} of the file wait for a restart", if n == 1 { "" } else { "s" })
+            let wait = if n == 1 { "waits" } else { "wait" };
+            format!("{} of the file {wait} for a restart", counted(n, "changed key", ""))
         }
     };
     let mut out = format!(
-        "tandem {} ({}), up {}, {}, {ready}\n{} requests in flight, {} client connections\nconfiguration: {config}\n\n",
+        "tandem {} ({}), up {}, {}, {ready}\n{}, {}\nconfiguration: {config}\n\n",
         s.version,
         s.revision,
         age(s.uptime_s),
         s.phase,
-        s.in_flight,
-        s.connections
+        counted(s.in_flight, "request", " in flight"),
+        counted(s.connections, "client connection", "")
     );
     let mut table =
         Table::new(&["SERVICE", "ENGINE", "MODELS", "ROLE", "SELECTABLE", "IN FLIGHT", "HAND-OFFS"]);
@@ -76,6 +77,11 @@ fn text(s: &RouterStatus) -> String {
                 out,
                 "{name}: answers 503, no selectable {role} endpoint (`tandem endpoints` says why)"
             );
+        }
+        for role in service.roles.iter().filter(|role| role.ejected > 0) {
+            let (name, role, n) = (&service.name, &role.role, role.ejected);
+            let _ =
+                writeln!(out, "{name}: {n} {role} put last after failures (`tandem endpoints` says which)");
         }
     }
     out
@@ -96,6 +102,10 @@ fn rows(service: &ServiceStatus, table: &mut Table) {
             role.handoffs.to_string(),
         ]);
     }
+}
+
+fn counted(n: u64, what: &str, more: &str) -> String {
+    format!("{n} {what}{}{more}", if n == 1 { "" } else { "s" })
 }
 
 fn listed(words: &[String]) -> String {

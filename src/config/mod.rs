@@ -46,4 +46,4 @@ pub use problem::{Place, Problem};
 pub use reference::{row, schema};
 pub use router::*;
 pub use source::{File, FlagValue, Flags, Source};
-pub use units::Wrong;
+pub use units::{Wrong, duration};

@@ -28,7 +28,7 @@ const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
 ///
 /// # Errors
 /// On anything else, and above 365 days.
-pub(super) fn duration(text: &str) -> Result<Duration, Wrong> {
+pub fn duration(text: &str) -> Result<Duration, Wrong> {
     let wrong = |message: &str| Wrong::new(message, DURATION);
     if text == "0" {
         return Ok(Duration::ZERO);

@@ -149,7 +149,20 @@ impl Endpoint {
     pub fn put_last(&self, fault: &dyn fmt::Display) {
         if let Some(time) = self.ejection.fail() {
             self.metrics.ejected();
-            tracing::debug!(endpoint = %self.url, %fault, ?time, "endpoint put last");
+            // One line for an engine that is down, not one for each time it is tried again.
+            if Ejection::is_first(time) {
+                tracing::warn!(endpoint = %self.url, role = self.role.as_str(), %fault, "engine fails: the last choice for a while");
+            } else {
+                tracing::debug!(endpoint = %self.url, %fault, ?time, "engine still fails");
+            }
+        }
+    }
+
+    /// The head of an answer came.
+    #[inline]
+    pub fn answered(&self) {
+        if self.ejection.succeed() {
+            tracing::info!(endpoint = %self.url, role = self.role.as_str(), "engine answers again");
         }
     }
 

@@ -42,13 +42,20 @@ impl Ejection {
         Some(time)
     }
 
-    /// The engine answered: the streak is over and the endpoint is as good as any.
+    /// The engine answered: the streak is over and the endpoint is as good as any. Whether there was one; of several
+    /// answers at once, one says so.
     #[inline]
-    pub fn succeed(&self) {
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            self.failures.store(0, Ordering::Relaxed);
-            self.until_ms.store(0, Ordering::Relaxed);
+    pub fn succeed(&self) -> bool {
+        if self.failures.load(Ordering::Relaxed) == 0 || self.failures.swap(0, Ordering::Relaxed) == 0 {
+            return false;
         }
+        self.until_ms.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether a failure that put it last for `time` was the first of its streak.
+    pub fn is_first(time: Duration) -> bool {
+        time == FIRST
     }
 
     #[inline]

@@ -48,6 +48,41 @@ async fn status_and_endpoints_show_a_running_router() {
 }
 
 #[tokio::test]
+async fn an_engine_that_fails_is_in_the_log_once_in_the_status_and_in_the_log_again_when_it_answers() {
+    let mut engine = Engine::start_tcp(Script::openai("m")).await;
+    let url = engine.url();
+    let process = Process::start(&["--worker", &url]).await;
+    engine.refuse().await;
+    let status = async || {
+        let mut client = process.client().await;
+        client.request(&post_chat(chat_body("m", false))).await.unwrap().status()
+    };
+    for _ in 0..5 {
+        assert_eq!(status().await, 502);
+    }
+    let is = |text: &str| ("message", Value::from(text));
+    let down =
+        process.logged(&[is("engine fails: the last choice for a while"), ("level", "WARN".into())]).await;
+    assert_eq!((&down["endpoint"], &down["role"]), (&Value::from(url.as_str()), &Value::from("mixed")));
+    let (code, out, _) = asked("status", &process, &[]).await;
+    assert!(out.contains("default: 1 mixed put last after failures"), "{out}");
+    assert!(code == Some(0) && out.contains("0 requests in flight"), "{out}");
+    engine.accept_again().await;
+    assert_eq!(status().await, 200);
+    process.logged(&[is("engine answers again"), ("level", "INFO".into())]).await;
+    assert_eq!(process.log_lines().iter().filter(|line| line["level"] == "WARN").count(), 1);
+}
+
+#[tokio::test]
+async fn endpoints_are_listed_by_role_in_the_order_of_a_request() {
+    let flags = ["--engine", "vllm", "--decode", "http://127.0.0.1:1", "--prefill", "http://127.0.0.1:2"];
+    let process = Process::start(&[&flags[..], &["--worker", "http://127.0.0.1:3"]].concat()).await;
+    let (_, out, _) = asked("endpoints", &process, &[]).await;
+    let roles: Vec<_> = out.lines().skip(1).filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert_eq!(roles, ["prefill", "decode", "mixed"], "{out}");
+}
+
+#[tokio::test]
 async fn exit_codes_tell_what_is_wrong() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let engine = Engine::start_tcp(Script::openai("m")).await;

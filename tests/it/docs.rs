@@ -257,6 +257,31 @@ fn planes_import_what_the_architecture_says_and_nothing_else() {
     assert_eq!(planes, folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect());
 }
 
+/// The README repeats two rows of medians; Tandem's is the dearer of its two.
+#[test]
+fn figures_of_the_readme_are_those_of_the_benchmarks() {
+    let (readme, benchmarks) = (text("README.md"), text("docs/benchmarks.md"));
+    let (_, pairs) = benchmarks.split_once("\n## Prefill/decode").expect("figures with two legs");
+    let figures = |document: &str, row: &str| -> Vec<f64> {
+        let line = document.lines().find(|line| line.starts_with(row)).expect("a row of figures");
+        let medians =
+            line.trim_matches('|').split('|').skip(1).filter_map(|cell| cell.split_whitespace().next());
+        medians.filter_map(|median| median.parse().ok()).collect()
+    };
+    for (in_readme, in_benchmarks, half) in [
+        ("| small chat, µs of CPU |", "| small chat, µs/request |", 0.5),
+        ("| streamed event, µs of CPU |", "| saturated, µs/event |", 0.05),
+    ] {
+        let [_, sglang, vllm, sglang_router, smg, vllm_router] = figures(pairs, in_benchmarks)[..] else {
+            unreachable!("another table")
+        };
+        let wanted = [sglang.max(vllm), vllm_router, sglang_router, smg];
+        let said = figures(&readme, in_readme);
+        let near = said.iter().zip(wanted).all(|(said, wanted)| (said - wanted).abs() <= half + 1e-9);
+        assert!(said.len() == 4 && near, "{said:?} for {wanted:?}");
+    }
+}
+
 /// GitHub's anchor of a heading.
 fn anchor(heading: &str) -> String {
     let heading = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");

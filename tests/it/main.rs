@@ -15,6 +15,7 @@ mod cli;
 mod config;
 mod demo;
 mod deploy;
+mod doc_commands;
 mod docs;
 mod edges;
 mod engine;

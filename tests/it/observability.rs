@@ -114,14 +114,17 @@ async fn b118_each_outcome_has_one_line_and_one_count() {
         (&lines[cases.len() + 1]["error"], &lines[cases.len() + 1]["outcome"]),
         (&json!("no_endpoint"), &json!("no_endpoint"))
     );
-    let mut by_outcome: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut by_outcome: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for line in &lines {
-        *by_outcome.entry(line["outcome"].as_str().unwrap()).or_default() += 1.0;
+        let key = ["outcome", "service"].map(|key| line[key].as_str().unwrap());
+        *by_outcome.entry(key.into()).or_default() += 1.0;
     }
+    assert!(by_outcome.contains_key(&("rejected", "none")));
     let scrape = router.scrape();
-    for (outcome, count) in by_outcome {
-        let seen = scrape.sum("tandem_requests_total", &[("outcome", outcome)]);
-        let timed = scrape.sum("tandem_request_duration_seconds_count", &[("outcome", outcome)]);
+    for ((outcome, service), count) in by_outcome {
+        let labels = [("outcome", outcome), ("service", service)];
+        let seen = scrape.sum("tandem_requests_total", &labels);
+        let timed = scrape.sum("tandem_request_duration_seconds_count", &labels);
         assert!(
             (seen - count).abs() < 0.5 && (timed - count).abs() < 0.5,
             "{outcome}: {count} lines, {seen} counted"

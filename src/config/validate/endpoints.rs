@@ -41,8 +41,8 @@ impl Check<'_> {
             (EngineKind::Plain, ..) => {
                 let given = [("prefill", prefill), ("decode", decode)];
                 for (role, _) in given.iter().filter(|(_, given)| *given) {
-                    let message = "`engine.kind` is plain, which has no such endpoints; set it to sglang or vllm, \
-                                   or list them under `mixed`";
+                    let message = "`engine.kind` is plain, which has no such endpoints; set it to sglang or vllm \
+                                   (flag --engine), or list them under `mixed`";
                     self.problem(&format!("{at}.{role}"), message);
                 }
             }

@@ -122,7 +122,7 @@ impl Leg {
     /// The answer's head arrived.
     pub fn answered(&mut self, now: Instant) {
         self.first_byte = Some(now.saturating_duration_since(self.started));
-        self.endpoint().ejection.succeed();
+        self.endpoint().answered();
     }
 
     pub fn end(&mut self, outcome: LegOutcome) {

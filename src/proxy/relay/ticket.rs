@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 
 use super::leg::Leg;
 use super::observe::Usage;
-use crate::metrics::Observed;
+use crate::metrics::{NO_SERVICE, Observed};
 use crate::proxy::admission::Permit;
 use crate::proxy::context::Worker;
 use crate::proxy::listener::{Downstream, OpenRequest, Protocol, STREAM};
@@ -193,7 +193,7 @@ impl Ticket {
             method: self.method.as_str(),
             route: Route::word(self.route),
             model: self.model.as_deref(),
-            service: self.service.as_ref().map_or("", |s| &s.config.name),
+            service: self.service.as_ref().map_or(NO_SERVICE, |s| &s.config.name),
             endpoint: self.endpoint.as_ref().map(|e| e.url.as_str()),
             pair: self.pair.as_ref().map(|pair| pair.access()),
             stream: self.stream,
