@@ -260,3 +260,41 @@ async fn healthy(at: &str, path: &str) -> Result<(), String> {
         ) => Err(format!("{error:#}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        drain: Drain,
+    }
+
+    /// How a single router, or none, ends a command line when there is no time left.
+    fn last(arguments: &[&str], state: At) -> Option<Exit> {
+        let line = Line::try_parse_from([&["tandem", "http://e:1"], arguments].concat()).unwrap();
+        line.drain.verdict(&Round::from([("r:9090".to_owned(), state)]), true)
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_holds_up_a_drain_and_no_start() {
+        let none = [
+            "failed to lookup address information: Name does not resolve",
+            "failed to lookup address information: Name or service not known",
+        ];
+        let starts = ["--undo", "--health", "http://e:1/health"];
+        for (arguments, ends) in
+            [(&starts[..], Exit::Ok), (&starts[..1], Exit::Unreachable), (&[], Exit::Unreachable)]
+        {
+            for why in none {
+                assert_eq!(last(arguments, not_found(why)), Some(ends), "{arguments:?} {why}");
+            }
+        }
+        // No DNS just now: there may be routers that have the drain.
+        let unsure = "failed to lookup address information: Temporary failure in name resolution";
+        assert_eq!(last(&starts, not_found(unsure)), Some(Exit::Unreachable));
+    }
+}
