@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tandem::testkit::client::RawClient;
 use tandem::testkit::engine::openai::{ChatStream, chat_json, error};
@@ -167,6 +168,23 @@ async fn what_is_open_at_the_end_of_the_wait_is_exit_code_1_and_the_drain_stands
     assert_eq!((code, out), (Some(1), said + "\n"), "a line where something changes: {err}");
     assert!(err.contains("not drained in time; the drain stands, --undo takes it back"), "{err}");
     assert_eq!((rig.drained().await, rig.asked().await), ([true, true], 0));
+}
+
+/// The headless Service names it until it has ended, so its requests are waited for too.
+#[tokio::test]
+async fn a_router_that_is_leaving_takes_the_order_and_counts() {
+    let rig = Rig::start(&["--shutdown-delay", "1ms"]).await;
+    let streams = rig.streams(0).await;
+    rig.routers[0].signal(Signal::TERM);
+    poll("the listener to close", async || {
+        rig.routers[0].admin_get("/readyz").await.text().contains("phase: draining")
+    })
+    .await;
+    let mut drain = Running::start(rig.drain(&["--wait", "60s"]));
+    drain.says(&line(&rig.leaving.url(), &rig.routers, ["has 1 open", "has 0 open"])).await;
+    assert_eq!(rig.drained().await, [true, true]);
+    assert!(drain.runs());
+    drop(streams);
 }
 
 #[tokio::test]
