@@ -249,6 +249,24 @@ async fn a_token_that_is_refused_is_said_at_once() {
     assert!(code == Some(2) && err.contains("--token-file: /no/such/file: "), "{err}");
 }
 
+/// What a router without a token tells peers that are not on its machine. The others are told all the same.
+#[tokio::test]
+async fn a_router_that_takes_no_orders_from_here_is_said_at_once() {
+    let rig = Rig::start(&[]).await;
+    let mut listed = rig.routers[0].admin_get("/endpoints").await.json();
+    listed["endpoints"].as_array_mut().unwrap().retain(|e| e["url"] == rig.leaving.url());
+    let router = Engine::start_tcp(Script::new(move |request| match request.path() {
+        "/endpoints" => Response::json(200, listed.to_string()).into_steps(),
+        _ => error(403, "only from this machine").into_steps(),
+    }))
+    .await;
+    let admin = router.url();
+    let (code, out, err) = run(&mut rig.drain(&["--admin", &admin, "--wait", "60s"])).await;
+    assert_eq!(code, Some(1), "{out}{err}");
+    assert!(err.contains("403") && err.contains("only from this machine"), "{err}");
+    assert_eq!(rig.drained().await, [true, true]);
+}
+
 /// P's part is over with its answer, and still D has to pull the KV from it: until D's first token, or the lease's end if
 /// nobody knows what became of D.
 #[tokio::test]
