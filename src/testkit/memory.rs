@@ -102,6 +102,8 @@ pub enum DialFault {
     Os(i32),
     /// Connected after this long.
     Delay(Duration),
+    /// A fault of the router itself: whoever dials panics.
+    Panic,
 }
 
 #[derive(Debug, Default)]
@@ -150,6 +152,7 @@ impl MemoryNet {
             DialFault::Refuse => Err(io::ErrorKind::ConnectionRefused.into()),
             DialFault::Os(errno) => Err(io::Error::from_raw_os_error(errno)),
             DialFault::BlackHole => std::future::pending().await,
+            DialFault::Panic => panic!("as asked for by a test"),
             DialFault::Delay(delay) => {
                 tokio::time::sleep(delay).await;
                 self.connect(name)

@@ -134,6 +134,55 @@ fn the_schema_is_what_check_prints() {
     generated("docs/schemas/router.schema.json", &out(&output));
 }
 
+/// By an implementation of JSON Schema that is not ours.
+fn by_schema(files: &[PathBuf]) -> serde_json::Value {
+    let python = root("tests/.venv/bin/python");
+    assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
+    let mut command = Command::new(python);
+    command.arg(root("tests/schema.py")).arg(root("docs/schemas/router.schema.json")).args(files);
+    let output = run(&mut command);
+    serde_json::from_str(&out(&output)).map_err(|e| format!("{e}: {}", err(&output))).expect("JSON")
+}
+
+#[test]
+fn the_schema_takes_the_examples_and_refuses_what_check_refuses() {
+    let examples: Vec<_> =
+        std::fs::read_dir(root("config")).expect("config/").flatten().map(|entry| entry.path()).collect();
+    let found = by_schema(&examples);
+    for example in &examples {
+        assert_eq!(found[example.display().to_string()], serde_json::json!([]));
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let service = "services: [{ name: chat, discovery: { static: { mixed: [{ url: http://a:1 }] } } }]";
+    let mut files = Vec::new();
+    for (i, more) in [
+        "lisetn: 0.0.0.0:1",
+        "limits: { body: 64MB }",
+        "limits: { in_flight: many }",
+        "limits: { nothing: 1 }",
+        "timeouts: { idle: 5 }",
+        "timeouts: { idle: 5 minutes }",
+        "access_log: { format: xml }",
+        "access_log: { sample: 2 }",
+        "listen: 8080",
+        "threads: some",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let path = directory.path().join(format!("{i}.yaml"));
+        std::fs::write(&path, format!("{service}\n{more}\n")).expect("a temporary file");
+        let checked = run(&mut tandem(&["check", &path.display().to_string()]));
+        assert_eq!(code(&checked), 2, "{more}");
+        files.push((path, *more));
+    }
+    let found = by_schema(&files.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>());
+    for (path, more) in files {
+        let mistakes = found[path.display().to_string()].as_array().map_or(0, Vec::len);
+        assert!(mistakes > 0, "{more}");
+    }
+}
+
 #[test]
 fn check_reports_every_mistake_on_standard_error_and_exits_2() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -418,3 +418,25 @@ async fn a_decode_that_hangs_with_its_prefill_is_not_asked_again() {
         rig.done().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn b107_a_request_whose_task_panics_leaves_nothing_and_its_thread_serves_on() {
+    for kind in KINDS {
+        for name in ["p0", "d0"] {
+            let rig = rig(kind, vec![good_p(kind)], vec![good_d()]);
+            rig.net.set_fault(name, DialFault::Panic);
+            let mut client = rig.client().await;
+            client.send(post(CHAT, &[], body(true))).await.unwrap();
+            assert!(client.read_response().await.is_err(), "the connection ends with its task");
+            // KV that vLLM's prefill handed over is kept to the end of its lease.
+            tokio::time::sleep(secs(31)).await;
+            assert_eq!((rig.holds(), rig.handoffs()), (vec![0, 0], 0), "{kind:?} {name}");
+            assert_eq!((rig.router.shared.in_flight.used(), rig.router.shared.buffered.used()), (0, 0));
+            assert_eq!(rig.scrape().sum("tandem_requests_total", &[("outcome", "internal")]), 1.0);
+            assert_eq!(rig.scrape().sum("tandem_requests_in_flight", &[]), 0.0);
+            assert_eq!(rig.router.access_lines()[0]["error"], "internal_error");
+            rig.net.set_fault(name, DialFault::None);
+            assert_eq!(rig.ask(H1, true).await.status, 200);
+        }
+    }
+}
