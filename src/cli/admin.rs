@@ -49,6 +49,8 @@ pub(super) enum NoAnswer {
     /// The URL cannot be one.
     Usage(anyhow::Error),
     Unreachable(anyhow::Error),
+    /// 401 or 403, which asking again does not change.
+    Denied(anyhow::Error),
     /// Something answered, but not as this version's router does.
     Strange(anyhow::Error),
 }
@@ -63,7 +65,7 @@ impl NoAnswer {
                 error,
                 "is the router running, and is this its `admin.listen`? Name another with --admin URL",
             ),
-            Self::Strange(error) => {
+            Self::Denied(error) | Self::Strange(error) => {
                 (Exit::Failure, error, "is this the admin listener of a router of this version?")
             }
         };
@@ -101,6 +103,18 @@ pub(super) fn authority(url: &str) -> anyhow::Result<String> {
     }
 }
 
+/// `HOST:PORT` and path of a URL that may have one.
+pub(super) fn target(url: &str) -> anyhow::Result<(String, String)> {
+    let uri: Uri = url.parse().context("not a URL")?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http"), Some(host)) => {
+            let path = uri.path_and_query().map_or("/", |path| path.as_str());
+            Ok((format!("{host}:{}", uri.port_u16().unwrap_or(80)), path.to_owned()))
+        }
+        _ => bail!("not http://HOST:PORT/PATH"),
+    }
+}
+
 /// One call of an admin route, answered by a JSON document. `token`: for routes that change something.
 pub(super) async fn call<T: DeserializeOwned>(
     at: &str,
@@ -108,13 +122,29 @@ pub(super) async fn call<T: DeserializeOwned>(
     path: &str,
     token: Option<&str>,
 ) -> Result<T, NoAnswer> {
+    let (status, body) = ask(at, method, path, token).await?;
+    let said = || anyhow!("{method} {path} was answered with {status}{}", said(&body));
+    match status {
+        StatusCode::OK => {}
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(NoAnswer::Denied(said())),
+        _ => return Err(NoAnswer::Strange(said())),
+    }
+    serde_json::from_slice(&body).context("the answer is not as expected").map_err(NoAnswer::Strange)
+}
+
+/// One request without a body, and what it is answered with.
+pub(super) async fn ask(
+    at: &str,
+    method: &Method,
+    path: &str,
+    token: Option<&str>,
+) -> Result<(StatusCode, Bytes), NoAnswer> {
     let asked = async {
         let io = TcpStream::connect(at).await.map_err(|e| NoAnswer::Unreachable(e.into()))?;
         exchange(io, at, method, path, token).await.map_err(NoAnswer::Strange)
     };
     let late = || NoAnswer::Unreachable(anyhow!("no answer within {} s", LIMIT.as_secs()));
-    let answer = tokio::time::timeout(LIMIT, asked).await.unwrap_or_else(|_| Err(late()))?;
-    serde_json::from_slice(&answer).context("the answer is not as expected").map_err(NoAnswer::Strange)
+    tokio::time::timeout(LIMIT, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
 async fn exchange(
@@ -123,7 +153,7 @@ async fn exchange(
     method: &Method,
     path: &str,
     token: Option<&str>,
-) -> anyhow::Result<Vec<u8>> {
+) -> anyhow::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
     let mut request = Request::builder().method(method).uri(path).header("host", at);
     if let Some(token) = token {
@@ -136,11 +166,7 @@ async fn exchange(
         let status = answer.status();
         let body =
             Limited::new(answer.into_body(), MOST).collect().await.map_err(anyhow::Error::from_boxed)?;
-        let body = body.to_bytes();
-        if status != StatusCode::OK {
-            bail!("{method} {path} was answered with {status}{}", said(&body));
-        }
-        Ok(body.to_vec())
+        Ok((status, body.to_bytes()))
     };
     let (answer, _) = tokio::join!(answered, connection);
     answer

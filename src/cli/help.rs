@@ -125,16 +125,22 @@ pub(super) const DRAIN: &str = concat!(
     "\
 Every router is told, and asked until none has a request open on the engine and none waits for KV that
 it keeps. The drain is local to each router and lost when one restarts; a replica that appears meanwhile is
-told too. Exit code 1: something is still open, or no router lists the engine; 3: a router did not
-answer, so it is not known.
+told too. Exit code 1: something is still open, no router lists the engine, or a router refuses the token;
+3: a router did not answer, so it is not known.
+
+With --undo --health an engine that no router lists is done: no router has a drain of it.
 
 Examples:
   Before an engine is stopped by hand:
     tandem drain http://10.0.0.7:8000 --wait 10m
   In an engine Pod's preStop hook; `tandem-admin` is the headless Service of the routers:
     tandem drain http://engine-0.engine:8000 --admin http://tandem-admin:9090 --token-file /etc/tandem/token
+  The same where a command cannot hold the Pod's name:
+    TANDEM_ENGINE=http://engine-0.engine:8000 TANDEM_ADMIN=http://tandem-admin:9090 TANDEM_TOKEN_FILE=/etc/tandem/token tandem drain
   It stays after all:
     tandem drain http://10.0.0.7:8000 --undo
+  It has started again; as its startup probe:
+    tandem drain http://10.0.0.7:8000 --undo --health http://127.0.0.1:8000/health
 
 ",
     exit_codes!()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use super::exit::{Exit, fail, show};
@@ -29,6 +29,7 @@ impl Install {
 
 /// Beside its place first: whoever runs the old one goes on, and nobody sees half of the new one.
 fn install(to: &Path) -> anyhow::Result<()> {
+    ensure!(to.parent().is_some_and(Path::is_dir), "there is no such directory");
     let from = std::env::current_exe().context("where this program is")?;
     let beside = to.with_extension("new");
     std::fs::copy(&from, &beside).with_context(|| format!("copying {}", from.display()))?;

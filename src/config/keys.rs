@@ -50,7 +50,7 @@ impl Key {
 pub(super) const PREFIX: &str = "TANDEM_";
 
 /// Variables with the prefix that are no keys: read by the command line itself.
-pub const OTHER_VARIABLES: &[&str] = &["TANDEM_CONFIG", "TANDEM_ADMIN"];
+pub const OTHER_VARIABLES: &[&str] = &["TANDEM_CONFIG", "TANDEM_ADMIN", "TANDEM_ENGINE", "TANDEM_TOKEN_FILE"];
 
 const fn key(path: &'static str, kind: &'static str, default: &'static str, meaning: &'static str) -> Key {
     Key { path, kind, default, reload: Reload::Start, meaning }

@@ -12,6 +12,7 @@ mod admin;
 mod architecture;
 mod budgets;
 mod cli;
+mod cli_drain;
 mod config;
 mod demo;
 mod deploy;

@@ -1,21 +1,27 @@
-//! `drain.py` of deploy/engine, with two routers of the real binary for the replicas behind the headless Service.
+//! What the engines of deploy/ run when they leave and come back, by the program and by `drain.py`, with two routers of the real
+//! binary for the replicas behind the headless Service. What `tandem drain` does beyond that: `cli_drain.rs`.
 
 use std::time::Duration;
 
+use serde_json::json;
 use tandem::testkit::client::RawClient;
 use tandem::testkit::engine::openai::{ChatStream, chat_json};
-use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Script, Step};
+use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Response, Script, Step};
 use tandem::testkit::eventually::eventually_async;
 use tandem::testkit::fixtures::{chat_body, post_chat};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::files::Deploy;
+use super::files::{CONTAINER, Deploy, PROGRAM, SCRIPT, variables};
 use super::python;
 use crate::process::{Process, SOON};
 
 /// Longest wait for the script: a Python has to start, on a machine that is shared.
 const LONG: Duration = Duration::from_mins(1);
+
+/// Where an engine's container says what to run.
+const LEAVE: &str = "lifecycle/preStop";
+const RETURN: &str = "startupProbe";
 
 /// A stream that lasts until its client leaves, or a short answer.
 fn answer(request: &RecordedRequest) -> Vec<Step> {
@@ -27,6 +33,7 @@ fn answer(request: &RecordedRequest) -> Vec<Step> {
 }
 
 struct Rig {
+    form: &'static str,
     leaving: EngineHandle,
     staying: EngineHandle,
     routers: Vec<Process>,
@@ -34,38 +41,74 @@ struct Rig {
 }
 
 impl Rig {
-    async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let script =
-            Deploy::read().at("ConfigMap/tandem-drain", "/data/drain.py").as_str().unwrap().to_owned();
-        std::fs::write(directory.path().join("drain.py"), script).unwrap();
-        std::fs::write(directory.path().join("token"), "admin-token-1\n").unwrap();
+    async fn start(form: &'static str) -> Self {
         let leaving = Engine::start_tcp(Script::new(answer)).await;
         let staying = Engine::start_tcp(Script::new(answer)).await;
-        let token = directory.path().join("token").display().to_string();
         let (a, b) = (leaving.url(), staying.url());
-        let flags = ["--worker", &a, "--worker", &b, "--policy", "round_robin", "--admin-token-file", &token];
+        let flags = ["--worker", &a, "--worker", &b, "--policy", "round_robin"];
+        Self::with(form, leaving, staying, &flags).await
+    }
+
+    async fn with(form: &'static str, leaving: EngineHandle, staying: EngineHandle, flags: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let token = directory.path().join("token").display().to_string();
+        std::fs::write(&token, "admin-token-1\n").unwrap();
+        let flags = [flags, &["--admin-token-file", &token]].concat();
         let routers = vec![Process::start(&flags).await, Process::start(&flags).await];
-        Self { leaving, staying, routers, directory }
+        Self { form, leaving, staying, routers, directory }
     }
 
     fn admins(&self) -> String {
-        self.routers.iter().map(|router| router.admin.to_string()).collect::<Vec<_>>().join(",")
+        self.routers.iter().map(|router| format!("http://{}", router.admin)).collect::<Vec<_>>().join(",")
     }
 
-    /// As the hook of the leaving engine's Pod runs it, proxies of the environment included.
-    fn script(&self, routers: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(python());
-        command.arg(self.directory.path().join("drain.py")).args(arguments);
-        command.env("ENGINE_URL", self.leaving.url()).env("ENGINE_HEALTH", self.leaving.url() + "/health");
-        command.env("ROUTERS", routers).env("ROUTER_TOKEN_FILE", self.directory.path().join("token"));
+    /// The manifest's command with its last word replaced, and what it names being where it is here; proxies of the environment
+    /// included.
+    fn hook(&self, handler: &str, last: &str) -> Command {
+        let deploy = Deploy::with(self.form);
+        let script = self.directory.path().join("drain.py");
+        let words = deploy.at("StatefulSet/engine", &format!("{CONTAINER}/{handler}/exec/command"));
+        let mut words: Vec<&str> =
+            words.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+        words.pop();
+        let mut words = words.into_iter().map(|word| match word {
+            "python3" => python(),
+            "/opt/tandem/tandem" => env!("CARGO_BIN_EXE_tandem").into(),
+            "/etc/tandem-drain/drain.py" => {
+                let text = deploy.at("ConfigMap/tandem-drain", "/data/drain.py").as_str().unwrap();
+                std::fs::write(&script, text).unwrap();
+                script.clone()
+            }
+            word => word.into(),
+        });
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).arg(last);
+        for name in variables(&deploy.documents["StatefulSet/engine"]).into_keys() {
+            command.env(
+                name,
+                match name {
+                    "TANDEM_ENGINE" => self.leaving.url(),
+                    "TANDEM_ADMIN" => self.admins(),
+                    "TANDEM_TOKEN_FILE" => self.directory.path().join("token").display().to_string(),
+                    other => panic!("{other} is not known here"),
+                },
+            );
+        }
         command.env("http_proxy", "http://127.0.0.1:1").stdout(std::process::Stdio::piped());
         command.stderr(std::process::Stdio::piped()).kill_on_drop(true);
         command
     }
 
-    fn start_drain(&self, seconds: &str) -> Child {
-        self.script(&self.admins(), &["drain", seconds]).spawn().unwrap()
+    fn leave(&self, seconds: u32) -> Command {
+        self.hook(LEAVE, &if self.form == SCRIPT { seconds.to_string() } else { format!("{seconds}s") })
+    }
+
+    fn come_back(&self) -> Command {
+        self.hook(RETURN, &(self.leaving.url() + "/health"))
+    }
+
+    fn start_drain(&self, seconds: u32) -> Child {
+        self.leave(seconds).spawn().unwrap()
     }
 
     /// What each router says of the leaving engine.
@@ -99,74 +142,96 @@ async fn ran(command: &mut Command) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn an_engine_leaves_every_router_when_nothing_is_open_on_it_and_comes_back() {
-    let rig = Rig::start().await;
-    let streams = rig.streams(&rig.routers[1]).await;
-    let mut drain = rig.start_drain("60");
-    eventually_async(LONG, "both routers to know", async || {
-        let said = rig.drained().await;
-        if said == [true, true] { Ok(()) } else { Err(said) }
-    })
-    .await;
-    for router in &rig.routers {
-        for _ in 0..4 {
-            let answer = router.client().await.request(&post_chat(chat_body("m", false))).await.unwrap();
-            assert_eq!(answer.status(), 200);
+    for form in [PROGRAM, SCRIPT] {
+        let rig = Rig::start(form).await;
+        let streams = rig.streams(&rig.routers[1]).await;
+        let mut drain = rig.start_drain(60);
+        eventually_async(LONG, "both routers to know", async || {
+            let said = rig.drained().await;
+            if said == [true, true] { Ok(()) } else { Err(said) }
+        })
+        .await;
+        for router in &rig.routers {
+            for _ in 0..4 {
+                let answer = router.client().await.request(&post_chat(chat_body("m", false))).await.unwrap();
+                assert_eq!(answer.status(), 200);
+            }
         }
+        assert!(drain.try_wait().unwrap().is_none(), "it did not wait for the stream");
+        drop(streams);
+        let output = tokio::time::timeout(LONG, drain.wait_with_output()).await.unwrap().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let chats = |engine: &EngineHandle| engine.log.requests_to("/v1/chat/completions").len();
+        assert_eq!((chats(&rig.leaving), chats(&rig.staying)), (1, 9));
+
+        let (code, err) = ran(&mut rig.come_back()).await;
+        assert_eq!((code, err), (Some(0), String::new()));
+        assert_eq!(rig.drained().await, [false, false]);
     }
-    assert!(drain.try_wait().unwrap().is_none(), "it did not wait for the stream");
-    drop(streams);
-    let output = tokio::time::timeout(LONG, drain.wait_with_output()).await.unwrap().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let chats = |engine: &EngineHandle| engine.log.requests_to("/v1/chat/completions").len();
-    assert_eq!((chats(&rig.leaving), chats(&rig.staying)), (1, 9));
-
-    let (code, err) = ran(&mut rig.script(&rig.admins(), &["restore"])).await;
-    assert_eq!((code, err), (Some(0), String::new()));
-    assert_eq!(rig.drained().await, [false, false]);
-}
-
-#[tokio::test]
-async fn what_is_still_open_or_unknown_is_not_drained() {
-    let rig = Rig::start().await;
-    let _streams = rig.streams(&rig.routers[0]).await;
-    let (code, err) = ran(&mut rig.script(&rig.admins(), &["drain", "0"])).await;
-    assert_eq!(code, Some(1));
-    assert!(err.contains("not drained after 0 s"), "{err}");
-    assert_eq!(rig.drained().await, [true, true]);
-
-    // A replica that does not answer may have something open.
-    let silent = format!("{},127.0.0.1:1", rig.routers[1].admin);
-    let (code, err) = ran(&mut rig.script(&silent, &["drain", "0"])).await;
-    assert!(code == Some(1) && err.contains("127.0.0.1:1") && err.contains("refused"), "{err}");
-    let (code, err) = ran(&mut rig.script(&silent, &["restore"])).await;
-    assert!(code == Some(1) && err.contains("not restored at"), "{err}");
-}
-
-#[tokio::test]
-async fn a_wrong_token_and_a_name_that_no_router_lists_are_said() {
-    let rig = Rig::start().await;
-    let mut drain = rig.script(&rig.admins(), &["drain", "0"]);
-    let (code, err) = ran(drain.env("ENGINE_URL", "http://engine-9.engine:8000")).await;
-    assert_eq!(code, Some(1));
-    assert!(err.contains("no router lists http://engine-9.engine:8000"), "{err}");
-    std::fs::write(rig.directory.path().join("other"), "admin-token-2").unwrap();
-    let mut drain = rig.script(&rig.admins(), &["drain", "0"]);
-    let (code, err) = ran(drain.env("ROUTER_TOKEN_FILE", rig.directory.path().join("other"))).await;
-    assert!(code == Some(1) && err.contains("401"), "{err}");
-    assert_eq!(rig.drained().await, [false, false]);
 }
 
 /// An engine that is not up yet stays out: the startup probe asks again.
 #[tokio::test]
 async fn an_engine_that_does_not_answer_is_not_given_back() {
-    let mut rig = Rig::start().await;
-    assert_eq!(ran(&mut rig.script(&rig.admins(), &["drain", "5"])).await.0, Some(0));
-    rig.leaving.refuse().await;
-    assert_eq!(ran(&mut rig.script(&rig.admins(), &["restore"])).await.0, Some(1));
+    for form in [PROGRAM, SCRIPT] {
+        let mut rig = Rig::start(form).await;
+        assert_eq!(ran(&mut rig.leave(5)).await.0, Some(0));
+        rig.leaving.refuse().await;
+        assert_ne!(ran(&mut rig.come_back()).await.0, Some(0));
+        assert_eq!(rig.drained().await, [true, true]);
+        rig.leaving.accept_again().await;
+        assert_eq!(ran(&mut rig.come_back()).await.0, Some(0));
+        assert_eq!(rig.drained().await, [false, false]);
+    }
+}
+
+/// A vLLM prefill whose decode is silent: its own part is over, and the KV is not yet pulled.
+#[tokio::test]
+async fn the_script_waits_for_hand_offs_too() {
+    let kv = json!({"id": "x", "choices": [],
+        "kv_transfer_params": {"remote_block_ids": [[1, 2]], "remote_engine_id": "e"}});
+    let prefill = Engine::start_tcp(Script::always(Response::json(200, kv.to_string()))).await;
+    let decode = Engine::start_tcp(Script::always(Step::Stall)).await;
+    let (p, d) = (prefill.url(), decode.url());
+    let pair =
+        ["--engine", "vllm", "--prefill", &p, "--decode", &d, "--kv-lease", "2s", "--handoff-max-age", "1s"];
+    let rig = Rig::with(SCRIPT, prefill, decode, &pair).await;
+    let mut client = rig.routers[0].client().await;
+    client.send(&post_chat(chat_body("m", true))).await.unwrap();
+    rig.staying.log.wait_for(1, SOON).await;
+    let (code, err) = ran(&mut rig.leave(0)).await;
+    assert_eq!(code, Some(1), "{err}");
+    rig.staying.reset_connections();
+    assert_eq!(ran(&mut rig.leave(30)).await, (Some(0), String::new()));
+}
+
+#[tokio::test]
+async fn what_is_still_open_or_unknown_is_not_drained() {
+    let rig = Rig::start(SCRIPT).await;
+    let _streams = rig.streams(&rig.routers[0]).await;
+    let (code, err) = ran(&mut rig.leave(0)).await;
+    assert_eq!(code, Some(1));
+    assert!(err.contains("not drained after 0 s"), "{err}");
     assert_eq!(rig.drained().await, [true, true]);
-    rig.leaving.accept_again().await;
-    assert_eq!(ran(&mut rig.script(&rig.admins(), &["restore"])).await.0, Some(0));
-    assert_eq!(rig.drained().await, [false, false]);
-    let nobody = ran(&mut rig.script("no-such-service.invalid:9090", &["restore"])).await;
+
+    // A replica that does not answer may have something open.
+    let silent = format!("http://{},http://127.0.0.1:1", rig.routers[1].admin);
+    let (code, err) = ran(rig.leave(0).env("TANDEM_ADMIN", &silent)).await;
+    assert!(code == Some(1) && err.contains("127.0.0.1:1") && err.contains("refused"), "{err}");
+    let (code, err) = ran(rig.come_back().env("TANDEM_ADMIN", &silent)).await;
+    assert!(code == Some(1) && err.contains("not restored at"), "{err}");
+    let nobody = ran(rig.come_back().env("TANDEM_ADMIN", "http://no-such-service.invalid:9090")).await;
     assert_eq!(nobody.0, Some(0), "no router is no reason to stay down");
+}
+
+#[tokio::test]
+async fn a_wrong_token_and_a_name_that_no_router_lists_are_said() {
+    let rig = Rig::start(SCRIPT).await;
+    let (code, err) = ran(rig.leave(0).env("TANDEM_ENGINE", "http://engine-9.engine:8000")).await;
+    assert_eq!(code, Some(1));
+    assert!(err.contains("no router lists http://engine-9.engine:8000"), "{err}");
+    std::fs::write(rig.directory.path().join("other"), "admin-token-2").unwrap();
+    let (code, err) = ran(rig.leave(0).env("TANDEM_TOKEN_FILE", rig.directory.path().join("other"))).await;
+    assert!(code == Some(1) && err.contains("401"), "{err}");
+    assert_eq!(rig.drained().await, [false, false]);
 }

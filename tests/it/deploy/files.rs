@@ -9,6 +9,9 @@ use tandem::config::{self, File, RouterConfig, Source};
 /// Where a workload has its (only) container.
 pub(super) const CONTAINER: &str = "/spec/template/spec/containers/0";
 
+/// Where it has the container that runs before, if there is one.
+pub(super) const INIT: &str = "/spec/template/spec/initContainers/0";
+
 pub(super) fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -31,9 +34,13 @@ pub(super) fn manifests() -> Vec<PathBuf> {
         }
     }
     found.sort();
-    assert!(found.len() >= 6, "{found:?}");
+    assert!(found.len() >= 7, "{found:?}");
     found
 }
+
+/// The two forms of the engines: one of the folders is applied.
+pub(super) const PROGRAM: &str = "deploy/engine";
+pub(super) const SCRIPT: &str = "deploy/engine-script";
 
 pub(super) struct Deploy {
     /// By `Kind/name`.
@@ -43,8 +50,14 @@ pub(super) struct Deploy {
 
 impl Deploy {
     pub(super) fn read() -> Self {
+        Self::with(PROGRAM)
+    }
+
+    /// The routers, and the engines of this folder.
+    pub(super) fn with(engines: &str) -> Self {
         let mut documents = BTreeMap::new();
-        for file in manifests() {
+        let other = root(if engines == PROGRAM { SCRIPT } else { PROGRAM });
+        for file in manifests().into_iter().filter(|file| !file.starts_with(&other)) {
             for document in std::fs::read_to_string(&file).unwrap().split("\n---\n") {
                 let value: Value = serde_saphyr::from_str(document).unwrap();
                 let id = format!("{}/{}", value["kind"].as_str().unwrap(), name(&value));
@@ -78,7 +91,8 @@ impl Deploy {
         config::load(&Source { file: Some(file), ..Source::default() }).map_err(|e| format!("{e:?}"))
     }
 
-    /// What a path in the container shows: the document or Secret and its key, through the mounts of the workload.
+    /// What a path in the container shows: the document or Secret and its key, or the installed program, through the mounts of
+    /// the workload.
     pub(super) fn mounted(&self, workload: &Value, path: &str) -> Option<String> {
         let (folder, file) = path.rsplit_once('/')?;
         let container = workload.pointer(CONTAINER)?;
@@ -92,10 +106,22 @@ impl Deploy {
             let data = self.documents.get(&format!("ConfigMap/{map}"))?.get("data")?;
             return data.get(file).map(|_| format!("ConfigMap/{map}:{file}"));
         }
+        if volume["emptyDir"].is_object() {
+            return (file == "tandem" && installs(workload.pointer(INIT)?, &volume["name"]))
+                .then(|| "installed".to_owned());
+        }
         let secret = volume["secret"]["secretName"].as_str()?;
         let item = volume["secret"]["items"].as_array()?.iter().find(|item| item["path"] == file)?;
         Some(format!("Secret/{secret}:{}", item["key"].as_str()?))
     }
+}
+
+/// Whether `tandem install` writes into this volume.
+fn installs(container: &Value, volume: &Value) -> bool {
+    let args = &container["args"];
+    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    let there = mounts.filter(|m| m["mountPath"] == args[1] && m["readOnly"] != true);
+    args[0] == "install" && there.map(|m| &m["name"]).any(|name| name == volume)
 }
 
 pub(super) fn name(document: &Value) -> &str {

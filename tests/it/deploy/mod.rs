@@ -12,7 +12,7 @@ use serde_json::Value;
 use tandem::config;
 
 use crate::process::{Process, run, tandem};
-use files::{Deploy, root};
+use files::{Deploy, PROGRAM, SCRIPT, root};
 
 /// The first version in which every field that is used is on by default.
 const OLDEST_KUBERNETES: &str = "1.27";
@@ -68,7 +68,29 @@ fn the_schemas_refuse_what_kubernetes_would() {
 
 #[test]
 fn its_parts_fit_each_other() {
-    assert_eq!(rules::problems(&Deploy::read()), Vec::<String>::new());
+    for engines in [PROGRAM, SCRIPT] {
+        assert_eq!(rules::problems(&Deploy::with(engines)), Vec::<String>::new(), "{engines}");
+    }
+}
+
+/// The script's form is the other one but for what runs, and where it comes from.
+#[test]
+fn the_two_forms_of_the_engines_differ_in_nothing_else() {
+    let alike = |engines: &str| {
+        let mut documents = Deploy::with(engines).documents;
+        documents.remove("ConfigMap/tandem-drain");
+        let pod =
+            documents.get_mut("StatefulSet/engine").unwrap().pointer_mut("/spec/template/spec").unwrap();
+        pod["initContainers"] = Value::Null;
+        pod["volumes"][0] = Value::Null;
+        let container = &mut pod["containers"][0];
+        container["volumeMounts"][0] = Value::Null;
+        for handler in ["/lifecycle/preStop/exec", "/startupProbe/exec"] {
+            assert!(container.pointer_mut(handler).unwrap()["command"].take().is_array());
+        }
+        documents
+    };
+    assert_eq!(alike(PROGRAM), alike(SCRIPT));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::files::{CONTAINER, Deploy};
+use super::files::{CONTAINER, Deploy, INIT, SCRIPT};
 use super::rules::problems;
 
 const ROUTER: &str = "Deployment/tandem";
@@ -16,7 +16,10 @@ fn found(deploy: &Deploy, begins: &str) {
 }
 
 fn with(id: &str, path: &str, value: Value) -> Deploy {
-    let mut deploy = Deploy::read();
+    put(Deploy::read(), id, path, value)
+}
+
+fn put(mut deploy: Deploy, id: &str, path: &str, value: Value) -> Deploy {
     let (parent, key) = path.rsplit_once('/').unwrap();
     let parent = deploy.documents.get_mut(id).and_then(|document| document.pointer_mut(parent));
     match parent.unwrap_or_else(|| panic!("{id} has no {path}")) {
@@ -36,6 +39,16 @@ fn in_pod(id: &str, path: &str, value: Value, begins: &str) {
 
 fn in_container(id: &str, path: &str, value: Value, begins: &str) {
     changed(id, &format!("{CONTAINER}{path}"), value, begins);
+}
+
+/// In the form with the script.
+fn in_script(path: &str, value: Value, begins: &str) {
+    found(&put(Deploy::with(SCRIPT), ENGINE, &format!("{CONTAINER}{path}"), value), begins);
+}
+
+/// In the container that brings the program.
+fn in_install(path: &str, value: Value, begins: &str) {
+    changed(ENGINE, &format!("{INIT}{path}"), value, begins);
 }
 
 fn in_config(good: &str, bad: &str, begins: &str) {
@@ -58,8 +71,11 @@ fn times_that_do_not_fit() {
     in_config("grace: 600s", "grace: 900s", "grace: 630 s for 905 s");
     in_config("delay: 5s", "delay: 30s", "grace: 630 s for 630 s");
     in_container(ROUTER, "/lifecycle", json!({"preStop": {"sleep": {"seconds": 5}}}), "grace: a router");
-    in_container(ENGINE, "/lifecycle/preStop/exec/command/3", json!("650"), "grace: engine 660 s for 650 s");
-    in_container(ENGINE, "/lifecycle/preStop/exec/command/3", json!("300"), "grace: engines are given less");
+    in_container(ENGINE, "/lifecycle/preStop/exec/command/3", json!("650s"), "grace: engine 660 s for 650 s");
+    in_container(ENGINE, "/lifecycle/preStop/exec/command/3", json!("300s"), "grace: engines are given less");
+    in_container(ENGINE, "/lifecycle/preStop/exec/command/3", json!("10m"), "grace: engine 660 s for");
+    in_script("/lifecycle/preStop/exec/command/3", json!("650"), "grace: engine 660 s for 650 s");
+    in_script("/lifecycle/preStop/exec/command/3", json!("300"), "grace: engines are given less");
     in_pod(ENGINE, "/terminationGracePeriodSeconds", json!(600), "grace: engine 600 s");
 }
 
@@ -103,7 +119,18 @@ fn files_that_are_not_there() {
     in_pod(ROUTER, "/volumes/1/secret/secretName", json!("other"), "files: `/etc/tandem-secrets/api-keys`");
     in_pod(ROUTER, "/volumes/0/configMap/name", json!("other"), "files: `/etc/tandem/router.yaml`");
     in_config("/admin-token", "/token", "files: `/etc/tandem-secrets/token`");
-    in_container(ENGINE, "/startupProbe/exec/command/1", json!("/drain.py"), "files: `/drain.py`");
+    in_container(ENGINE, "/startupProbe/exec/command/0", json!("/tandem"), "files: `/tandem`");
+    in_container(ENGINE, "/lifecycle/preStop/exec/command/0", json!("tandem"), "files: `tandem`");
+    in_container(ENGINE, "/volumeMounts/0/mountPath", json!("/opt"), "files: `/opt/tandem/tandem`");
+    in_install("/args/1", json!("/opt"), "files: `/opt/tandem/tandem`");
+    in_install("/args/0", json!("check"), "files: `/opt/tandem/tandem`");
+    in_install("/volumeMounts/0/name", json!("other"), "files: `/opt/tandem/tandem`");
+    in_install("/volumeMounts/0/readOnly", json!(true), "files: `/opt/tandem/tandem`");
+    in_pod(ENGINE, "/initContainers", json!([]), "files: `/opt/tandem/tandem`");
+    in_pod(ENGINE, "/volumes/0/emptyDir", Value::Null, "files: `/opt/tandem/tandem`");
+    in_container(ENGINE, "/env/3/value", json!("/etc/token"), "files: `/etc/token`");
+    in_script("/startupProbe/exec/command/1", json!("/drain.py"), "files: `/drain.py`");
+    in_script("/volumeMounts/0/mountPath", json!("/drain"), "files: `/etc/tandem-drain/drain.py`");
     in_pod(
         ENGINE,
         "/volumes/1/secret/items/0/key",
@@ -119,11 +146,14 @@ fn engines_and_routers_that_do_not_know_each_other() {
     in_config("engine-1.engine:8000", "engine-1.engine:8001", "engines: listed");
     changed("Service/engine", "/spec/clusterIP", Value::Null, "engines: no headless");
     in_container(ENGINE, "/env/1/value", json!("http://$(POD_NAME):8000"), "engines: call themselves");
+    in_script("/env/1/value", json!("http://$(POD_NAME):8000"), "engines: call themselves");
     in_container(ENGINE, "/env/0/name", json!("NAME"), "engines: POD_NAME");
-    in_container(ENGINE, "/env/3/value", json!("tandem:9090"), "engines: tandem:9090 is not");
-    changed("Service/tandem-admin", "/spec/clusterIP", Value::Null, "engines: tandem-admin:9090 is not");
-    changed("Service/tandem-admin", "/spec/publishNotReadyAddresses", json!(false), "engines: tandem-admin");
-    changed("Service/tandem-admin", "/spec/ports/0/port", json!(90), "engines: tandem-admin");
+    in_container(ENGINE, "/env/2/value", json!("http://tandem:9090"), "engines: http://tandem:9090 is not");
+    in_container(ENGINE, "/env/2/value", json!("tandem-admin:9090"), "engines: tandem-admin:9090 is not");
+    let admin = "engines: http://tandem-admin:9090 is not";
+    changed("Service/tandem-admin", "/spec/clusterIP", Value::Null, admin);
+    changed("Service/tandem-admin", "/spec/publishNotReadyAddresses", json!(false), admin);
+    changed("Service/tandem-admin", "/spec/ports/0/port", json!(90), admin);
 }
 
 #[test]
@@ -171,6 +201,10 @@ fn more_rights_than_needed() {
     in_container(ROUTER, "/securityContext/capabilities/drop", json!([]), "security: {");
     in_container(ROUTER, "/securityContext/allowPrivilegeEscalation", json!(true), "security: {");
     in_pod(ROUTER, "/automountServiceAccountToken", Value::Null, "security: Deployment/tandem gets a token");
+    in_install("/securityContext/runAsNonRoot", json!(false), "security: install");
+    in_install("/securityContext", Value::Null, "security: install");
+    in_container(ENGINE, "/volumeMounts/0/readOnly", json!(false), "security: an engine may write");
+    in_script("/volumeMounts/1/readOnly", json!(false), "security: an engine may write");
 }
 
 #[test]
@@ -183,6 +217,11 @@ fn images_that_move() {
     );
     in_container(ROUTER, "/image", json!("ghcr.io/OWNER/tandem:0.0.1"), "images: not ");
     in_container(ENGINE, "/image", json!("vllm/vllm-openai"), "images: vllm/vllm-openai moves");
+    in_install(
+        "/image",
+        json!("ghcr.io/OWNER/tandem:0.0.1"),
+        "images: \"ghcr.io/OWNER/tandem:0.0.1\" is copied",
+    );
     in_image("-t ghcr.io/OWNER/tandem:", "-t ghcr.io/me/tandem:", "images: ghcr.io/OWNER");
     in_image("rust:1.95.0-slim-bookworm", "rust:latest", "images: rust:latest moves");
     in_image("rust:1.95.0-slim-bookworm", "rust:1.90.0-slim-bookworm", "images: not built with");

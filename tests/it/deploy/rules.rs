@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tandem::config::RouterConfig;
 
-use super::files::{CONTAINER, Deploy, name, quantity, variables};
+use super::files::{CONTAINER, Deploy, INIT, name, quantity, variables};
 
 const ROUTER: &str = "Deployment/tandem";
 const ENGINE: &str = "StatefulSet/engine";
@@ -53,8 +53,8 @@ fn grace(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
         "grace: a router with a hook",
     );
     let hook = deploy.at(ENGINE, &format!("{CONTAINER}/lifecycle/preStop/exec/command"));
-    let drain =
-        hook.as_array().and_then(|words| words.last()?.as_str()?.parse().ok()).unwrap_or(u64::MAX / 2);
+    let last = hook.as_array().and_then(|words| words.last()?.as_str()).unwrap_or_default();
+    let drain = last.trim_end_matches('s').parse().unwrap_or(u64::MAX / 2);
     wrong.unless(granted(ENGINE) >= drain + 30, format!("grace: engine {} s for {drain} s", granted(ENGINE)));
     wrong.unless(drain >= config.shutdown.grace.as_secs(), "grace: engines are given less than routers");
 }
@@ -95,20 +95,26 @@ fn mounted_files(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
     let path = |path: Option<&std::path::PathBuf>| path.map(|p| p.display().to_string()).unwrap_or_default();
     let (token, keys) = (path(config.admin.token_file.as_ref()), path(config.api_keys_file.as_ref()));
     let engine = &deploy.documents[ENGINE];
-    let hook = deploy.at(ENGINE, &format!("{CONTAINER}/lifecycle/preStop/exec/command/1"));
-    let startup = deploy.at(ENGINE, &format!("{CONTAINER}/startupProbe/exec/command/1"));
-    let engine_token = variables(engine).get("ROUTER_TOKEN_FILE").copied().unwrap_or_default();
+    let [(hook, shown), (startup, _)] =
+        ["lifecycle/preStop", "startupProbe"].map(|of| runs(deploy.at(ENGINE, &format!("{CONTAINER}/{of}"))));
+    let engine_token = variables(engine).get("TANDEM_TOKEN_FILE").copied().unwrap_or_default();
     for (workload, path, shows) in [
         (router, args[2].as_str().unwrap_or_default(), "ConfigMap/tandem:router.yaml"),
         (router, &token, "Secret/tandem:admin-token"),
         (router, &keys, "Secret/tandem:api-keys"),
-        (engine, hook.as_str().unwrap_or_default(), "ConfigMap/tandem-drain:drain.py"),
-        (engine, startup.as_str().unwrap_or_default(), "ConfigMap/tandem-drain:drain.py"),
+        (engine, hook, shown),
+        (engine, startup, shown),
         (engine, engine_token, "Secret/tandem:admin-token"),
     ] {
         let shown = deploy.mounted(workload, path);
         wrong.unless(shown.as_deref() == Some(shows), format!("files: `{path}` is {shown:?}, not {shows}"));
     }
+}
+
+/// The file that an exec runs, and what has to be there.
+fn runs(handler: &Value) -> (&str, &'static str) {
+    let word = |i: usize| handler["exec"]["command"][i].as_str().unwrap_or_default();
+    if word(0) == "python3" { (word(1), "ConfigMap/tandem-drain:drain.py") } else { (word(0), "installed") }
 }
 
 /// The routers list exactly the Pods of the StatefulSet, and these name themselves and the routers as they are named.
@@ -124,7 +130,7 @@ fn engines(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
     let governing = deploy.at(&format!("Service/{service}"), "/spec/clusterIP");
     wrong.unless(governing == "None", "engines: no headless Service gives them names");
     let env = variables(engine);
-    let url = env.get("ENGINE_URL").copied().unwrap_or_default();
+    let url = env.get("TANDEM_ENGINE").copied().unwrap_or_default();
     let pod = format!("{}-0", name(engine));
     wrong.unless(pods.contains(&url.replace("$(POD_NAME)", &pod)), format!("engines: call themselves {url}"));
     // Kubernetes expands only what is defined further up.
@@ -132,8 +138,9 @@ fn engines(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
     let pod_name =
         first["name"] == "POD_NAME" && first["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name";
     wrong.unless(pod_name, "engines: POD_NAME does not come first");
-    let routers = env.get("ROUTERS").copied().unwrap_or_default();
-    let (host, port) = routers.rsplit_once(':').unwrap_or_default();
+    let routers = env.get("TANDEM_ADMIN").copied().unwrap_or_default();
+    let bare = routers.strip_prefix("http://").unwrap_or_default();
+    let (host, port) = bare.rsplit_once(':').unwrap_or_default();
     let admin = format!("Service/{host}");
     let headless = deploy.at(&admin, "/spec/clusterIP") == "None"
         && deploy.at(&admin, "/spec/publishNotReadyAddresses") == true
@@ -227,6 +234,14 @@ fn security(deploy: &Deploy, wrong: &mut Wrong) {
         "capabilities": {"drop": ["ALL"]},
     });
     wrong.unless(*container == strict, format!("security: {container}"));
+    let install = deploy.at(ENGINE, INIT);
+    let context = &install["securityContext"];
+    let mut strictest = strict;
+    strictest["runAsNonRoot"] = json!(true);
+    wrong.unless(install.is_null() || *context == strictest, format!("security: install with {context}"));
+    let mounts = deploy.at(ENGINE, &format!("{CONTAINER}/volumeMounts")).as_array();
+    let written = mounts.into_iter().flatten().find(|mount| mount["readOnly"] != true);
+    wrong.unless(written.is_none(), format!("security: an engine may write to {written:?}"));
     for (id, workload) in deploy.workloads() {
         let token = workload.pointer(&format!("{POD}/automountServiceAccountToken"));
         wrong.unless(token == Some(&json!(false)), format!("security: {id} gets a token of the API"));
@@ -236,6 +251,8 @@ fn security(deploy: &Deploy, wrong: &mut Wrong) {
 fn images(deploy: &Deploy, wrong: &mut Wrong) {
     let own = format!("ghcr.io/OWNER/tandem:{}", env!("CARGO_PKG_VERSION"));
     wrong.unless(*deploy.at(ROUTER, &format!("{CONTAINER}/image")) == own, format!("images: not {own}"));
+    let copied = deploy.at(ENGINE, &format!("{INIT}/image"));
+    wrong.unless(copied.is_null() || *copied == own, format!("images: {copied} is copied, not {own}"));
     wrong.unless(
         deploy.dockerfile.contains(&format!("-t {own} ")),
         format!("images: {own} is not what is built"),
