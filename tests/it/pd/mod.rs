@@ -8,6 +8,7 @@ mod ending;
 mod ends;
 mod head;
 mod holds;
+mod leaks;
 mod retry;
 mod rig;
 mod storm;
