@@ -169,7 +169,8 @@ impl Drain {
             .context("the answer is not as expected")
             .map_err(NoAnswer::Strange)?;
         let engine = self.engine.trim_end_matches('/');
-        Ok(all.into_iter().filter(|e| e.url == engine).collect())
+        let bare = engine.strip_prefix("http://").unwrap_or(engine);
+        Ok(all.into_iter().filter(|e| e.url.strip_prefix("http://") == Some(bare)).collect())
     }
 
     /// `None`: not over yet. `last`: there is no time for another round.
@@ -197,7 +198,8 @@ impl Drain {
             return Some(Exit::Ok);
         }
         if !unknown && !listed {
-            say(&format!("no router lists {}; `tandem endpoints` shows what they have", self.engine));
+            let engine = &self.engine;
+            say(&format!("no router lists {engine}; name it by its URL, as `tandem endpoints` shows it"));
             return Some(Exit::Failure);
         }
         last.then(|| {
