@@ -5,6 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+# The commands in the documents are run as they stand.
+if ! command -v curl >/dev/null; then
+    apt-get install -y -q curl >/dev/null || { echo "the tests need curl; install it first" >&2 && exit 1; }
+fi
+
 packages=(openai==3.57.0 kubernetes-validate==1.37.0)
 venv=.venv
 stamp=$venv/.installed
