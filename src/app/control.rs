@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::admin::{DrainChange, EndpointControl, EndpointStatus};
 use crate::proxy::context::Shared;
-use crate::registry::{Change, Endpoint, Handle, Reason, Service};
+use crate::registry::{Change, Endpoint, Handle, Reason};
 
 /// The registry as operators reach it.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ impl Control {
 impl EndpointControl for Control {
     fn list(&self) -> Vec<EndpointStatus> {
         let snapshot = self.shared.view.load();
-        let of = |service: &Arc<Service>| {
-            service.all().map(|e| status(&service.config.name, e)).collect::<Vec<_>>()
-        };
-        let mut list: Vec<_> = snapshot.services.iter().flat_map(of).collect();
+        let mut list = Vec::new();
+        for service in &snapshot.services {
+            list.extend(service.all().map(|e| status(&service.config.name, e)));
+        }
         list.sort_by(|a, b| (&a.url, &a.role).cmp(&(&b.url, &b.role)));
         list
     }

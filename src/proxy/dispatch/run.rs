@@ -217,7 +217,7 @@ pub(super) fn outbound_with(
         span: ticket.pair.as_ref().and_then(|pair| pair.spans.as_ref()?.for_leg(endpoint.role)),
         request_id: id.as_bytes(),
     };
-    let mut head = BytesMut::with_capacity(HEAD);
+    let mut head = BytesMut::new();
     write_head(&mut head, parts, &forward, body.map(|b| b.len() as u64));
     let mut segments = Vec::with_capacity(2);
     segments.push(head.freeze());
@@ -226,9 +226,6 @@ pub(super) fn outbound_with(
     }
     Outbound { method: parts.method.clone(), segments }
 }
-
-/// Room for an ordinary request head, bytes.
-const HEAD: usize = 1024;
 
 /// The id an engine sees: a fixed-length nonce first, new for every attempt, so that no id is another's prefix or
 /// repeats while the client's own id is still recognisable in the engine's log (pd.md).
@@ -259,10 +256,6 @@ impl EngineId {
         let mut text = [b'-'; NONCE + 1 + CLIENT_ID];
         text[..id.len()].copy_from_slice(id);
         Self { text, len: id.len() }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {

@@ -109,14 +109,14 @@ pub(super) fn sglang(
 }
 
 fn fields(rids: &Rids, at: Bootstrap<'_>, mut room: impl FnMut() -> u64) -> Vec<u8> {
-    let each = rids.0.len() + at.host.len() + 40;
-    let mut out = Vec::with_capacity(100 + each * rids.1.max(1));
+    let each = rids.id.as_bytes().len() + at.host.len() + 40;
+    let mut out = Vec::with_capacity(100 + each * rids.prompts.max(1));
     let mut list = |key: &str, write: &mut dyn FnMut(&mut Vec<u8>, usize)| {
         out.extend_from_slice(key.as_bytes());
-        if rids.1 == 0 {
+        if rids.prompts == 0 {
             return write(&mut out, 0);
         }
-        for i in 0..rids.1 {
+        for i in 0..rids.prompts {
             out.push(if i == 0 { b'[' } else { b',' });
             write(&mut out, i);
         }
@@ -140,21 +140,25 @@ fn fields(rids: &Rids, at: Bootstrap<'_>, mut room: impl FnMut() -> u64) -> Vec<
     out
 }
 
-/// The engine's own ids of a request: the attempt's, or one for each prompt of a list (0 prompts: it is none).
+/// The engine's own ids of a request: the attempt's, or one for each prompt of a list.
 #[derive(Debug)]
-pub(super) struct Rids(pub(super) EngineId, pub(super) usize);
+pub(super) struct Rids {
+    pub(super) id: EngineId,
+    /// 0: the body is no list.
+    pub(super) prompts: usize,
+}
 
 impl Rids {
     fn write(&self, out: &mut Vec<u8>, i: usize) {
-        out.extend_from_slice(self.0.as_bytes());
-        if self.1 > 0 {
+        out.extend_from_slice(self.id.as_bytes());
+        if self.prompts > 0 {
             out.push(b'-');
             out.extend_from_slice(itoa::Buffer::new().format(i).as_bytes());
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = String> {
-        (0..self.1.max(1)).map(|i| {
+        (0..self.prompts.max(1)).map(|i| {
             let mut id = Vec::new();
             self.write(&mut id, i);
             String::from_utf8_lossy(&id).into_owned()
@@ -251,7 +255,8 @@ mod tests {
     #[test]
     fn both_sglang_legs_get_the_clients_bytes_and_the_fields_last() {
         let (body, peek) = parsed(r#"{"model":"m","bootstrap_room":7,"x":1e400,"messages":[]}"#);
-        let out = sglang(&body, &peek, &Rids(EngineId::fixed(b"r-1"), 0), AT, || 5000).to_vec();
+        let out =
+            sglang(&body, &peek, &Rids { id: EngineId::fixed(b"r-1"), prompts: 0 }, AT, || 5000).to_vec();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
@@ -278,7 +283,7 @@ mod tests {
         }
         let (body, peek) = parsed(r#"{"prompt":["a","b"]}"#);
         let mut rooms = [1001, 1002].into_iter();
-        let rids = Rids(EngineId::fixed(b"r"), 2);
+        let rids = Rids { id: EngineId::fixed(b"r"), prompts: 2 };
         let out = value(&sglang(&body, &peek, &rids, AT, || rooms.next().unwrap()));
         assert_eq!(rids.iter().collect::<Vec<_>>(), ["r-0", "r-1"]);
         assert_eq!(out["bootstrap_room"], json!([1001, 1002]));

@@ -57,9 +57,9 @@ pub(super) async fn attempt(
     let id = EngineId::new(&ticket.id);
     let at = prefill.endpoint();
     let bootstrap = Bootstrap { host: host(at), port: bootstrap_port(at) };
-    let rids = Rids(id, bodies::prompts(job.body, job.peek));
+    let rids = Rids { id, prompts: bodies::prompts(job.body, job.peek) };
     let body = bodies::sglang(job.body, job.peek, &rids, bootstrap, bodies::room);
-    let out = |leg: &Leg| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &rids.0);
+    let out = |leg: &Leg| outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), &rids.id);
     let (prefill_out, decode_out) = (out(&prefill), out(&decode));
     ticket.decode_sent(None);
     let mut pair = Pair::start(

@@ -273,22 +273,23 @@ fn prefill_lost(engine: u64, error: &LegError) -> Verdict {
     Verdict::Failed(Side::Prefill, engine, reason, Err(failure))
 }
 
+/// Grows in place where the buffer is nobody else's.
+fn joined(body: Bytes, more: &[u8]) -> Bytes {
+    let mut body = BytesMut::from(body);
+    body.extend_from_slice(more);
+    body.freeze()
+}
+
 async fn whole(conn: &mut Conn, decoder: &mut Decoder, waits: Waits) -> Result<Bytes, Fault> {
     // Nearly always it is one piece, which needs no copy.
-    let mut first = Bytes::new();
-    let mut body = BytesMut::new();
+    let mut body = Bytes::new();
     while let Some(data) = next(conn, decoder, waits.idle, waits.deadline).await? {
-        if first.is_empty() && body.is_empty() {
-            first = data;
-            continue;
-        }
-        body.extend_from_slice(&std::mem::take(&mut first));
-        body.extend_from_slice(&data);
-        if body.len() > MOST_ANSWER {
+        if body.len() + data.len() > MOST_ANSWER {
             return Err(TOO_LARGE);
         }
+        body = if body.is_empty() { data } else { joined(body, &data) };
     }
-    Ok(if body.is_empty() { first } else { body.freeze() })
+    Ok(body)
 }
 
 /// A hand-off, held to the end of its lease unless somebody knows better: a lost or cancelled decode may still be reading.

@@ -121,15 +121,17 @@ fn passing(out: &mut BytesMut, headers: &HeaderMap, forward: &Forward<'_>) -> Fo
         match class {
             Class::ForwardedFor => found.forwarded_for = true,
             Class::Cookie => found.cookie = true,
-            _ if text == trace::HEADER => traceparent(out, value.as_bytes(), forward.span),
-            _ => line(out, text.as_bytes(), value.as_bytes()),
+            _ => match forward.span.filter(|_| text == trace::HEADER) {
+                Some(span) => child_of(out, value.as_bytes(), span),
+                None => line(out, text.as_bytes(), value.as_bytes()),
+            },
         }
     }
     found
 }
 
-fn traceparent(out: &mut BytesMut, value: &[u8], span: Option<&SpanId>) {
-    let Some(span) = span else { return line(out, trace::HEADER.as_bytes(), value) };
+/// The leg's `traceparent`.
+fn child_of(out: &mut BytesMut, value: &[u8], span: &SpanId) {
     out.put_slice(trace::HEADER.as_bytes());
     out.put_slice(b": ");
     for piece in trace::child(value, span) {
