@@ -10,11 +10,13 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
 use super::exit::Exit;
+use crate::admin::EndpointStatus;
 
 /// Longest time for one question, and the largest answer, bytes: ten thousand endpoints take 2 MB.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -56,17 +58,25 @@ pub(super) enum NoAnswer {
 }
 
 impl NoAnswer {
+    pub(super) fn error(&self) -> &anyhow::Error {
+        match self {
+            Self::Usage(error) | Self::Unreachable(error) | Self::Denied(error) | Self::Strange(error) => {
+                error
+            }
+        }
+    }
+
     /// On standard error, with what to do about it.
     pub(super) fn report(&self, admin: &Admin) -> Exit {
-        let (exit, error, hint) = match self {
-            Self::Usage(error) => (Exit::Usage, error, "write it as http://HOST:PORT"),
-            Self::Unreachable(error) => (
+        let error = self.error();
+        let (exit, hint) = match self {
+            Self::Usage(_) => (Exit::Usage, "write it as http://HOST:PORT"),
+            Self::Unreachable(_) => (
                 Exit::Unreachable,
-                error,
                 "is the router running, and is this its `admin.listen`? Name another with --admin URL",
             ),
-            Self::Denied(error) | Self::Strange(error) => {
-                (Exit::Failure, error, "is this the admin listener of a router of this version?")
+            Self::Denied(_) | Self::Strange(_) => {
+                (Exit::Failure, "is this the admin listener of a router of this version?")
             }
         };
         super::exit::say(&format!("{}: {error:#}; {hint}", admin.admin));
@@ -80,6 +90,13 @@ impl Admin {
         let at = authority(&self.admin).map_err(NoAnswer::Usage)?;
         block_on(call(&at, &Method::GET, path, None))?
     }
+}
+
+/// What a `/endpoints` document lists.
+pub(super) fn listed(document: &Value) -> Result<Vec<EndpointStatus>, NoAnswer> {
+    Vec::deserialize(&document["endpoints"])
+        .context("the answer is not as expected")
+        .map_err(NoAnswer::Strange)
 }
 
 /// Runs a command's conversation to its end.

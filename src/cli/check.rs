@@ -9,7 +9,7 @@ use serde_json::json;
 use super::admin::Output;
 use super::exit::{Exit, report, show};
 use super::help;
-use crate::config::{self, File, Problem, RouterConfig, Source};
+use crate::config::{self, Origin, Problem, RouterConfig};
 
 /// Check a configuration file and report every mistake in it
 #[derive(Debug, Args)]
@@ -36,10 +36,8 @@ impl Check {
     pub(super) fn run(&self, environment: Vec<(OsString, OsString)>) -> Exit {
         let Some(file) = &self.file else { return show(&format!("{:#}\n", config::schema())) };
         let environment = if self.no_env { Vec::new() } else { environment };
-        let loaded = File::read(file)
-            .map_err(|problem| vec![problem])
-            .and_then(|file| config::load(&Source { file: Some(file), environment, ..Source::default() }));
-        match (self.output, loaded) {
+        let origin = Origin { file: Some(file.clone()), environment, ..Origin::default() };
+        match (self.output, origin.load()) {
             (Output::Table, Ok(config)) => show(&self.table(file, &config)),
             (Output::Table, Err(problems)) => report(&problems),
             (Output::Json, Ok(config)) => show(&self.json(file, Some(&config), &[])),

@@ -14,7 +14,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::admin::{NoAnswer, ask, authority, block_on, call, target};
+use super::admin::{NoAnswer, ask, authority, block_on, call, listed, target};
 use super::exit::{Exit, fail, say, show};
 use super::help;
 use crate::admin::EndpointStatus;
@@ -165,9 +165,7 @@ impl Drain {
     /// The engine, once for each role and service that it stands in.
     async fn listed(&self, at: &str) -> Result<Vec<EndpointStatus>, NoAnswer> {
         let document: Value = call(at, &Method::GET, "/endpoints", None).await?;
-        let all: Vec<EndpointStatus> = serde_json::from_value(document["endpoints"].clone())
-            .context("the answer is not as expected")
-            .map_err(NoAnswer::Strange)?;
+        let all = listed(&document)?;
         let engine = self.engine.trim_end_matches('/');
         let bare = engine.strip_prefix("http://").unwrap_or(engine);
         Ok(all.into_iter().filter(|e| e.url.strip_prefix("http://") == Some(bare)).collect())
@@ -234,12 +232,8 @@ impl Drain {
 
 impl From<NoAnswer> for At {
     fn from(error: NoAnswer) -> Self {
-        match error {
-            NoAnswer::Denied(error) => Self::Denied(format!("{error:#}")),
-            NoAnswer::Usage(error) | NoAnswer::Unreachable(error) | NoAnswer::Strange(error) => {
-                Self::Unknown(format!("{error:#}"))
-            }
-        }
+        let why = format!("{:#}", error.error());
+        if matches!(error, NoAnswer::Denied(_)) { Self::Denied(why) } else { Self::Unknown(why) }
     }
 }
 
@@ -254,12 +248,7 @@ async fn healthy(at: &str, path: &str) -> Result<(), String> {
     match ask(at, &Method::GET, path, None).await {
         Ok((status, _)) if status.is_success() => Ok(()),
         Ok((status, _)) => Err(format!("answered with {status}")),
-        Err(
-            NoAnswer::Usage(error)
-            | NoAnswer::Unreachable(error)
-            | NoAnswer::Denied(error)
-            | NoAnswer::Strange(error),
-        ) => Err(format!("{error:#}")),
+        Err(error) => Err(format!("{:#}", error.error())),
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::admin::{Admin, NoAnswer, Output};
+use super::admin::{Admin, Output, listed};
 use super::exit::{Exit, show};
 use super::help;
 use super::table::Table;
@@ -29,12 +29,12 @@ impl Endpoints {
         if self.output == Output::Json {
             return show(&format!("{document:#}\n"));
         }
-        match serde_json::from_value::<Vec<EndpointStatus>>(document["endpoints"].clone()) {
+        match listed(&document) {
             Ok(mut endpoints) => {
                 endpoints.sort_by(|a, b| (&a.service, order(a), &a.url).cmp(&(&b.service, order(b), &b.url)));
                 show(&text(&endpoints))
             }
-            Err(error) => NoAnswer::Strange(error.into()).report(&self.admin),
+            Err(error) => error.report(&self.admin),
         }
     }
 }
