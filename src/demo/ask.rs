@@ -1,13 +1,11 @@
 //! One chat request to the router's front door, as any client would make it, whose right answer is known.
 
-use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 
 use anyhow::Context as _;
 use http::{Request, StatusCode};
-use http_body::Body as _;
-use hyper::body::Incoming;
+use http_body_util::BodyExt as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -69,19 +67,9 @@ async fn exchange(
     let answer = sender.send_request(request).await.context("no answer")?;
     let id = answer.headers().get("x-request-id").and_then(|id| id.to_str().ok());
     let (request_id, status) = (id.unwrap_or_default().to_owned(), answer.status());
-    let body = whole(answer.into_body()).await.context("the answer broke off")?;
+    let body = answer.into_body().collect().await.context("the answer broke off")?.to_bytes();
     let said = if question.stream { streamed(&body) } else { plain(&body) };
     Ok(Answer { request_id, status, right: said.is_some_and(|said| said == question.right) })
-}
-
-async fn whole(mut body: Incoming) -> Result<Vec<u8>, hyper::Error> {
-    let mut all = Vec::new();
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        if let Some(data) = frame?.data_ref() {
-            all.extend_from_slice(data);
-        }
-    }
-    Ok(all)
 }
 
 fn plain(body: &[u8]) -> Option<String> {

@@ -119,3 +119,20 @@ fn read(written: std::io::Result<()>) -> anyhow::Result<bool> {
         _ => Ok(true),
     }
 }
+
+/// One that serves, for tests.
+#[cfg(test)]
+fn endpoint(id: &str, role: &'static str, url: &str) -> EndpointStatus {
+    EndpointStatus {
+        id: id.to_owned(),
+        url: url.to_owned(),
+        role: role.into(),
+        selectable: true,
+        reason: None,
+        service: "demo".to_owned(),
+        in_flight: 0,
+        handoffs: 0,
+        ejected: false,
+        draining: false,
+    }
+}

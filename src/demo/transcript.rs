@@ -159,24 +159,13 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
+    use crate::demo::endpoint;
 
     fn problems(change: impl FnOnce(&mut Answer, &mut Line, &mut Vec<EndpointStatus>)) -> Vec<String> {
         let mut answer = Answer { request_id: "r".to_owned(), status: StatusCode::OK, right: true };
         let (prefill, decode) = (Some("http://p".to_owned()), Some("http://d".to_owned()));
         let mut line = Line { outcome: "ok".to_owned(), prefill, endpoint: decode, ..Line::default() };
         line.request_id = "r".to_owned();
-        let endpoint = |id: &str, role: &'static str, url: &str| EndpointStatus {
-            id: id.to_owned(),
-            url: url.to_owned(),
-            role: role.into(),
-            selectable: true,
-            reason: None,
-            service: "demo".to_owned(),
-            in_flight: 0,
-            handoffs: 0,
-            ejected: false,
-            draining: false,
-        };
         let mut endpoints = vec![endpoint("1", "prefill", "http://p"), endpoint("2", "decode", "http://d")];
         change(&mut answer, &mut line, &mut endpoints);
         let names = Names::of(&endpoints);

@@ -156,23 +156,10 @@ fn ms(us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-
     use super::*;
 
     fn endpoint(id: &str, role: &'static str) -> EndpointStatus {
-        EndpointStatus {
-            id: id.to_owned(),
-            url: format!("http://e{id}"),
-            role: Cow::Borrowed(role),
-            selectable: true,
-            reason: None,
-            service: "demo".to_owned(),
-            in_flight: 0,
-            handoffs: 0,
-            ejected: false,
-            draining: false,
-        }
+        crate::demo::endpoint(id, role, &format!("http://e{id}"))
     }
 
     fn four() -> Vec<EndpointStatus> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
-use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -72,18 +72,8 @@ async fn send(
     }
 }
 
-async fn whole(mut body: Incoming) -> Result<Bytes, Error> {
-    let mut all = Vec::new();
-    while let Some(frame) = next_frame(&mut body).await {
-        if let Ok(data) = frame?.into_data() {
-            all.extend_from_slice(&data);
-        }
-    }
-    Ok(all.into())
-}
-
-async fn next_frame(body: &mut Incoming) -> Option<Result<http_body::Frame<Bytes>, hyper::Error>> {
-    std::future::poll_fn(|cx| std::pin::Pin::new(&mut *body).poll_frame(cx)).await
+async fn whole(body: Incoming) -> Result<Bytes, Error> {
+    Ok(body.collect().await?.to_bytes())
 }
 
 /// An answer read by the line.
@@ -102,7 +92,7 @@ impl Lines {
                 let line = std::mem::replace(&mut self.pending, rest);
                 return Some(String::from_utf8_lossy(&line).trim_end().to_owned());
             }
-            let frame = next_frame(&mut self.body).await?.ok()?;
+            let frame = self.body.frame().await?.ok()?;
             self.pending.extend_from_slice(frame.data_ref()?);
         }
     }
