@@ -29,7 +29,8 @@ fn parse(output: &Output) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("openai_client.py: {error}\n{out}\n{err}"))
 }
 
-fn python() -> PathBuf {
+/// The interpreter with the packages that the tests need.
+pub fn python() -> PathBuf {
     let python = tests_dir().join(".venv/bin/python");
     assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
     python

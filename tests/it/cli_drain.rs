@@ -6,9 +6,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tandem::testkit::client::RawClient;
-use tandem::testkit::engine::openai::{ChatStream, chat_json, error};
+use tandem::testkit::engine::openai::{ChatStream, chat_json, error, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Response, Script, Step};
 use tandem::testkit::eventually::eventually;
 use tandem::testkit::fixtures::{chat_body, post_chat};
@@ -271,9 +271,7 @@ async fn a_router_that_takes_no_orders_from_here_is_said_at_once() {
 /// nobody knows what became of D.
 #[tokio::test]
 async fn a_prefill_is_not_drained_while_it_keeps_kv() {
-    let kv = json!({"id": "x", "choices": [],
-        "kv_transfer_params": {"remote_block_ids": [[1, 2]], "remote_engine_id": "e"}});
-    let prefill = Engine::start_tcp(Script::always(Response::json(200, kv.to_string()))).await;
+    let prefill = Engine::start_tcp(Script::always(Response::json(200, kv_answer("e").to_string()))).await;
     let decode = Engine::start_tcp(Script::always(Step::Stall)).await;
     let (p, d) = (prefill.url(), decode.url());
     let pair = ["--engine", "vllm", "--prefill", &p, "--decode", &d];

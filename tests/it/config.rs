@@ -136,9 +136,7 @@ fn the_schema_is_what_check_prints() {
 
 /// By an implementation of JSON Schema that is not ours.
 fn by_schema(files: &[PathBuf]) -> serde_json::Value {
-    let python = root("tests/.venv/bin/python");
-    assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
-    let mut command = Command::new(python);
+    let mut command = Command::new(tandem::testkit::openai::python());
     command.arg(root("tests/schema.py")).arg(root("docs/schemas/router.schema.json")).args(files);
     let output = run(&mut command);
     serde_json::from_str(&out(&output)).map_err(|e| format!("{e}: {}", err(&output))).expect("JSON")

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tandem::testkit::client::RawClient;
 use tandem::testkit::eventually::eventually;
 use tandem::testkit::fixtures::request_head;
+use tandem::testkit::openai::python;
 use tandem::types::clock::now;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -85,9 +86,8 @@ fn command(shown: &str, begins: &str) -> String {
 
 /// As typed into a shell, where `python3` has the openai package. Standard output.
 async fn typed(command: &str) -> String {
-    let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/.venv/bin");
-    assert!(std::path::Path::new(venv).exists(), "{venv} is missing: run tests/setup.sh");
-    let path = format!("{venv}:{}", std::env::var("PATH").unwrap());
+    let python = python();
+    let path = format!("{}:{}", python.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env("PATH", path).kill_on_drop(true).stdin(Stdio::null());
     // Longer than elsewhere: on a busy machine the package alone takes seconds to load.

@@ -242,8 +242,6 @@ fn the_commands_of_the_other_documents_work_in_their_order() {
 fn the_python_of_the_readme_reads_a_stream() {
     let text = std::fs::read_to_string(root().join("README.md")).unwrap();
     let script = text.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let python = root().join("tests/.venv/bin/python");
-    assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
     let mut reader = Reader::new();
     for (command, comment) in commands(&text, &["sh"]) {
         if command.starts_with("tandem engine") || command.contains("--worker") {
@@ -251,7 +249,7 @@ fn the_python_of_the_readme_reads_a_stream() {
         }
     }
     let script = reader.moved(script);
-    let output = Command::new(python).args(["-c", &script]).output().unwrap();
+    let output = Command::new(tandem::testkit::openai::python()).args(["-c", &script]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(said.split_whitespace().count(), 16, "{said}");

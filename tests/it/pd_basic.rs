@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tandem::config::{EngineKind, RouterConfig, StaticEndpoint, VllmConnector};
-use tandem::testkit::engine::openai::{ChatStream, chat_json, error};
+use tandem::testkit::engine::openai::{ChatStream, chat_json, error, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, Response, Script, Step};
 use tandem::testkit::fixtures::{chat_body, post, post_chat};
 use tandem::testkit::memory::MemoryNet;
@@ -33,8 +33,7 @@ fn rig(kind: EngineKind, prefill: Script, decode: Script) -> Rig {
 const NIXL: EngineKind = EngineKind::Vllm(VllmConnector::Nixl);
 
 fn params() -> Vec<Step> {
-    let body = json!({"id": "x", "choices": [], "kv_transfer_params": {"remote_block_ids": [[1, 2]], "remote_engine_id": "e"}});
-    Response::json(200, body.to_string()).into_steps()
+    Response::json(200, kv_answer("e").to_string()).into_steps()
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,6 +22,12 @@ pub fn chat_json(text: &str) -> Response {
     Response::json(200, body.to_string())
 }
 
+/// What a vLLM prefill answers that keeps KV for a decode.
+pub fn kv_answer(engine: &str) -> Value {
+    json!({"id": "x", "choices": [],
+        "kv_transfer_params": {"remote_block_ids": [[1, 2]], "remote_engine_id": engine}})
+}
+
 /// A complete streamed chat answer of `events` content events, with this pause before each.
 pub fn chat_sse(events: usize, gap: Duration) -> Vec<Step> {
     ChatStream::new(events).gap(gap).into_steps()

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use tandem::testkit::client::RawClient;
-use tandem::testkit::engine::openai::{ChatStream, chat_json};
+use tandem::testkit::engine::openai::{ChatStream, chat_json, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Response, Script, Step};
 use tandem::testkit::eventually::eventually_async;
 use tandem::testkit::fixtures::{chat_body, post_chat};
@@ -13,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::files::{CONTAINER, Deploy, PROGRAM, SCRIPT, variables};
-use super::python;
 use crate::process::{Process, SOON};
+use tandem::testkit::openai::python;
 
 /// Longest wait for the script: a Python has to start, on a machine that is shared.
 const LONG: Duration = Duration::from_mins(1);
@@ -188,9 +187,7 @@ async fn an_engine_that_does_not_answer_is_not_given_back() {
 /// A vLLM prefill whose decode is silent: its own part is over, and the KV is not yet pulled.
 #[tokio::test]
 async fn the_script_waits_for_hand_offs_too() {
-    let kv = json!({"id": "x", "choices": [],
-        "kv_transfer_params": {"remote_block_ids": [[1, 2]], "remote_engine_id": "e"}});
-    let prefill = Engine::start_tcp(Script::always(Response::json(200, kv.to_string()))).await;
+    let prefill = Engine::start_tcp(Script::always(Response::json(200, kv_answer("e").to_string()))).await;
     let decode = Engine::start_tcp(Script::always(Step::Stall)).await;
     let (p, d) = (prefill.url(), decode.url());
     let pair =

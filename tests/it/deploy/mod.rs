@@ -10,18 +10,13 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tandem::config;
+use tandem::testkit::openai::python;
 
 use crate::process::{Process, run, tandem};
 use files::{Deploy, PROGRAM, SCRIPT, root};
 
 /// The first version in which every field that is used is on by default.
 const OLDEST_KUBERNETES: &str = "1.27";
-
-fn python() -> PathBuf {
-    let python = root("tests/.venv/bin/python");
-    assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
-    python
-}
 
 fn schemas(files: &[PathBuf]) -> (bool, Value) {
     let mut command = Command::new(python());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tandem::config::StaticEndpoint;
-use tandem::testkit::engine::openai::chat_json;
+use tandem::testkit::engine::openai::{chat_json, kv_answer};
 use tandem::testkit::engine::{Engine, Script};
 use tandem::testkit::task::spawn;
 
@@ -32,7 +32,7 @@ async fn b46_b48_the_prefill_body_is_valid_and_the_decodes_is_the_clients() {
         assert!(least <= 1 && prefill["stream"] != json!(true), "{prefill}");
         assert!(prefill["n"].is_null() || prefill["n"] == 1);
         let decode = String::from_utf8(rig.d[0].log.requests()[0].body.clone()).unwrap();
-        let params = params("e")["kv_transfer_params"].to_string();
+        let params = kv_answer("e")["kv_transfer_params"].to_string();
         let start = text.trim_end().trim_end_matches('}').trim_end();
         assert!(decode.starts_with(start), "{decode}");
         let rest = decode[start.len()..].replace(' ', "");

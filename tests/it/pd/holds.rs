@@ -1,6 +1,6 @@
 //! "Holds and hand-offs".
 
-use tandem::testkit::engine::openai::{ChatStream, chat_json, error};
+use tandem::testkit::engine::openai::{ChatStream, chat_json, error, kv_answer};
 use tandem::testkit::engine::{Script, Step};
 use tandem::testkit::fixtures::post;
 use tandem::testkit::memory::DialFault;
@@ -138,7 +138,7 @@ async fn parameters_go_to_one_decode_only() {
         let n = n.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         tandem::testkit::engine::IntoSteps::into_steps(tandem::testkit::engine::Response::json(
             200,
-            params(&format!("e{n}")).to_string(),
+            kv_answer(&format!("e{n}")).to_string(),
         ))
     });
     // One queue for all three: the first two asked fail, whichever they are.

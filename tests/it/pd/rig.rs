@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::Builder;
 use http::Request;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tandem::admin::DrainChange;
 use tandem::config::{EngineKind, Policies, Policy, RouterConfig, StaticEndpoint, VllmConnector};
 use tandem::testkit::client::{BodyEnd, H2Client, RawClient};
-use tandem::testkit::engine::openai::{ChatStream, chat_json};
+use tandem::testkit::engine::openai::{ChatStream, chat_json, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, Response, Script, Step};
 use tandem::testkit::eventually::eventually;
 use tandem::testkit::fixtures::post;
@@ -60,13 +60,8 @@ pub(super) fn prefilled(kind: EngineKind) -> Vec<Step> {
     if kind == SGLANG {
         chat_json("p").into_steps()
     } else {
-        Response::json(200, params("e").to_string()).into_steps()
+        Response::json(200, kv_answer("e").to_string()).into_steps()
     }
-}
-
-pub(super) fn params(engine: &str) -> Value {
-    json!({"id": "x", "choices": [],
-        "kv_transfer_params": {"remote_block_ids": [[1, 2]], "remote_engine_id": engine}})
 }
 
 /// A prefill that takes 20 ms.
