@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use super::discovery::{Eligibility, Kubernetes, Observer};
 use super::router::{
     AccessLog, Admin, Authorization, DEFAULT_BOOTSTRAP_PORT, EngineKind, Limits, Log, LogFormat, LogSink,
     ModelMatch, Policies, Policy, Retries, RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts,
@@ -26,6 +27,9 @@ impl RouterConfig {
             shutdown: Shutdown { delay: Duration::from_secs(5), grace: Duration::from_mins(10) },
             access_log: AccessLog { sink: LogSink::Stdout, format: LogFormat::Json, sample: 1.0 },
             log: Log { level: "info".to_owned(), format: LogFormat::Text },
+            state_file: None,
+            observer: Observer::default(),
+            kubernetes: Kubernetes::default(),
             services: Vec::new(),
         }
     }
@@ -73,6 +77,8 @@ impl Service {
             endpoints,
             prefill: Vec::new(),
             decode: Vec::new(),
+            pods: None,
+            eligibility: Eligibility::default(),
             policy: Policies::all(Policy::LeastInFlight),
             retries: Retries { max: 2, budget: 0.2, floor: 3 },
             upstream: Upstream {

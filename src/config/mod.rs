@@ -15,6 +15,7 @@
 
 mod defaults;
 mod diff;
+mod discovery;
 mod endpoint;
 mod keys;
 mod load;
@@ -37,6 +38,7 @@ mod validate;
 mod words;
 
 pub use diff::{Changes, changes};
+pub use discovery::*;
 pub use keys::{KEYS, Key, OTHER_VARIABLES, Reload};
 pub use load::load;
 pub use notes::notes;

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::discovery::{Eligibility, Kubernetes, Observer, PodDiscovery};
+
 /// Everything the router process needs to start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterConfig {
@@ -29,6 +31,10 @@ pub struct RouterConfig {
     pub access_log: AccessLog,
     /// Diagnostics on standard error.
     pub log: Log,
+    /// File that keeps facts over a restart: eligibility latches. Key `state_file`.
+    pub state_file: Option<PathBuf>,
+    pub observer: Observer,
+    pub kubernetes: Kubernetes,
     /// What is served. At least one.
     pub services: Vec<Service>,
 }
@@ -141,6 +147,9 @@ pub struct Service {
     pub prefill: Vec<StaticEndpoint>,
     /// Endpoints that only decode (`discovery.static.decode`).
     pub decode: Vec<StaticEndpoint>,
+    /// Pods instead of listed endpoints (`discovery.kubernetes`).
+    pub pods: Option<PodDiscovery>,
+    pub eligibility: Eligibility,
     pub policy: Policies,
     pub retries: Retries,
     pub upstream: Upstream,

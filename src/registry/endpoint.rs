@@ -9,30 +9,8 @@ use tokio::sync::Notify;
 use crate::config::{StaticEndpoint, Upstream};
 use crate::ledger::{Gate, Handoffs, Holder};
 use crate::metrics::EndpointMetrics;
+use crate::types::role::Role;
 use crate::upstream::{Ejection, Pool};
-
-/// What an endpoint does for a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Reads the prompt and hands the KV over.
-    Prefill,
-    /// Generates from the KV of a prefill.
-    Decode,
-    /// Serves whole requests alone.
-    Mixed,
-}
-
-impl Role {
-    pub const ALL: [Self; 3] = [Self::Prefill, Self::Decode, Self::Mixed];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-            Self::Mixed => "mixed",
-        }
-    }
-}
 
 /// Why an endpoint is or is not selectable (I14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

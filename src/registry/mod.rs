@@ -9,7 +9,8 @@ mod endpoint;
 mod snapshot;
 mod writer;
 
+pub use crate::types::role::Role;
 pub use budget::RetryBudget;
-pub use endpoint::{Endpoint, Reason, Role};
+pub use endpoint::{Endpoint, Reason};
 pub use snapshot::{Service, Snapshot, Turns, View};
 pub use writer::{Change, Handle, Replaced, Writer};

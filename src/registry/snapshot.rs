@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
 
+use super::Role;
 use super::budget::RetryBudget;
-use super::endpoint::{Endpoint, Role};
+use super::endpoint::Endpoint;
 use crate::config;
 
 /// One service as the request path sees it.

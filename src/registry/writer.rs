@@ -7,8 +7,9 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
+use super::Role;
 use super::budget::RetryBudget;
-use super::endpoint::{Endpoint, Reason, Role};
+use super::endpoint::{Endpoint, Reason};
 use super::snapshot::{Service, Snapshot, View};
 use crate::config::{self, StaticEndpoint};
 use crate::metrics::EndpointFamilies;

@@ -3,3 +3,4 @@
 pub mod build;
 pub mod clock;
 pub mod outcome;
+pub mod role;
