@@ -20,6 +20,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod discovery;
 pub mod drain;
 pub mod engine;
 pub mod ledger;

@@ -7,6 +7,8 @@
 
 mod gate;
 mod handoff;
+mod reserved;
 
 pub use gate::{Gate, Hold, Holder, Withdrawn, Word};
 pub use handoff::{Handoff, Handoffs};
+pub use reserved::{Reservations, Reserved};

@@ -37,6 +37,10 @@ pub(super) fn gauge_vec(registry: &Registry, family: &Family) -> Result<IntGauge
     registered(registry, IntGaugeVec::new(opts(family), family.labels)?)
 }
 
+pub(super) fn float_gauge_vec(registry: &Registry, family: &Family) -> Result<GaugeVec> {
+    registered(registry, GaugeVec::new(opts(family), family.labels)?)
+}
+
 pub(super) fn histogram_vec(registry: &Registry, family: &Family, buckets: &[f64]) -> Result<HistogramVec> {
     let opts = HistogramOpts::new(family.name, family.help).buckets(buckets.to_vec());
     registered(registry, HistogramVec::new(opts, family.labels)?)

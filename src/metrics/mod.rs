@@ -12,6 +12,7 @@
 //!   series would count into nothing for ever, also when the same URL comes back.
 
 mod build;
+mod discovery;
 mod endpoint;
 mod gap;
 pub mod names;
@@ -20,6 +21,7 @@ mod request;
 mod router;
 mod vocabulary;
 
+pub use discovery::{DiscoveryFamilies, DiscoveryMetrics, LaneMetrics};
 pub use endpoint::{EndpointFamilies, EndpointMetrics, MAX_ENDPOINTS};
 pub use gap::GapStats;
 pub use request::{NO_SERVICE, Observed, RequestFamilies, ServiceMetrics};
@@ -44,6 +46,8 @@ pub struct Metrics {
     pub requests: RequestFamilies,
     /// Families by endpoint; take one [`EndpointMetrics`] per endpoint, whose life is that of its series.
     pub endpoints: EndpointFamilies,
+    /// What the API server told; take one handle per service that has Pods.
+    pub discovery: DiscoveryFamilies,
 }
 
 impl Metrics {
@@ -57,7 +61,8 @@ impl Metrics {
         let requests = RequestFamilies::new(&main, words)?;
         let dropped = build::counter(&main, &names::ENDPOINT_SERIES_DROPPED)?;
         let endpoints = EndpointFamilies::new(&fleet, MAX_ENDPOINTS, dropped)?;
-        Ok(Arc::new(Self { main, fleet, router, requests, endpoints }))
+        let discovery = DiscoveryFamilies::new(&main)?;
+        Ok(Arc::new(Self { main, fleet, router, requests, endpoints, discovery }))
     }
 
     /// Text format 0.0.4 of everything that is not labelled by endpoint.

@@ -110,6 +110,34 @@ families! {
         "1 unless the configuration file was refused when it was last read; the last good one is in force.";
     CONFIG_RESTART_NEEDED = "tandem_config_restart_needed_keys", Gauge, [], Stable, Main,
         "Keys of the configuration file whose new values wait for a restart.";
+    SNAPSHOT_VERSION = "tandem_snapshot_version", Gauge, [], Stable, Main,
+        "Version of the endpoint set that requests are decided on; grows with each change.";
+    ENDPOINTS = "tandem_endpoints", Gauge, ["reason", "service"], Stable, Main,
+        "Endpoints by why they are not selectable, and `selectable`.";
+    PODS_WITHOUT_ENDPOINT = "tandem_pods_without_endpoint", Gauge, ["reason", "service"], Stable, Main,
+        "Known Pods that give no endpoint, by why.";
+    DISCOVERY_VIEW_AGE = "tandem_discovery_view_age_seconds", Gauge, ["service"], Stable, Main,
+        "Since the last complete list of Pods was applied.";
+    DISCOVERY_WATCH_AGE = "tandem_discovery_watch_age_seconds", Gauge, ["service"], Stable, Main,
+        "Since the last word of the watch: its opening, an event or a bookmark.";
+    DISCOVERY_RELISTS = "tandem_discovery_relists_total", Counter, ["result", "service"], Stable, Main,
+        "Lists of Pods that were applied (ok), older than the newest applied one (discarded), or failed (error).";
+    DISCOVERY_LIST_FAILURES = "tandem_discovery_list_failures_total", Counter, ["kind", "service"], Stable, Main,
+        "Failed lists of Pods by kind of failure.";
+    DISCOVERY_WATCH_ENDS = "tandem_discovery_watch_ends_total", Counter, ["kind", "service"], Stable, Main,
+        "Watches that ended: by the server (end), or by a failure of this kind.";
+    DISCOVERY_DRIFT = "tandem_discovery_drift_total", Counter, ["service"], Stable, Main,
+        "Pods that a list changed and the watch did not tell within two seconds.";
+    DISCOVERY_SKIPPED = "tandem_discovery_skipped_objects_total", Counter, ["reason", "service"], Stable, Main,
+        "Pods that cannot be used or read, once for each reason.";
+    ELIGIBILITY_LATCHED = "tandem_eligibility_latched", Gauge, ["role", "service"], Stable, Main,
+        "1 once Pods of this role need the endpoint-eligible label (eligibility mode `observed`).";
+    MASS_WITHDRAWALS = "tandem_mass_withdrawals_total", Counter, ["role", "service"], Stable, Main,
+        "Times more than half of a role was withdrawn within a minute through Ready Unknown.";
+    LANES = "tandem_probe_lanes", Gauge, [], Stable, Main,
+        "Engine URLs that are being asked before their first request.";
+    PROBES = "tandem_probes_total", Counter, ["result"], Stable, Main,
+        "Questions to engines before their first request, by whether the answer was good.";
     ENDPOINT_SERIES_DROPPED = "tandem_endpoint_series_dropped_total", Counter, [], Stable, Main,
         "Endpoints that got no series of their own because of the bound on endpoint series.";
     BUILD_INFO = "tandem_build_info", Gauge, ["version"], Stable, Main,

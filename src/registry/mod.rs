@@ -6,11 +6,22 @@
 
 mod budget;
 mod endpoint;
+mod groups;
+mod lanes;
+mod listener;
+mod member;
+mod reason;
 mod snapshot;
+mod sync;
 mod writer;
 
 pub use crate::types::role::Role;
 pub use budget::RetryBudget;
-pub use endpoint::{Endpoint, Reason};
-pub use snapshot::{Service, Snapshot, Turns, View};
+pub use endpoint::Endpoint;
+pub use groups::{Groups, Kind};
+pub use lanes::{Facts, Job, LaneState, Lanes, Probed};
+pub use listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerdict};
+pub use reason::Reason;
+pub use snapshot::{Departed, PodNote, Service, Snapshot, Turns, View};
+pub use sync::{Sync, Synced};
 pub use writer::{Change, Handle, Replaced, Writer};

@@ -9,7 +9,12 @@ use arc_swap::ArcSwap;
 use super::Role;
 use super::budget::RetryBudget;
 use super::endpoint::Endpoint;
+use super::groups::Groups;
+use super::listener::PodId;
+use super::reason::Reason;
+use super::sync::Sync;
 use crate::config;
+use crate::types::clock::Instant;
 
 /// One service as the request path sees it.
 #[derive(Debug)]
@@ -21,8 +26,10 @@ pub struct Service {
     pub endpoints: Vec<Arc<Endpoint>>,
     pub prefills: Vec<Arc<Endpoint>>,
     pub decodes: Vec<Arc<Endpoint>>,
+    pub groups: Groups,
     pub turns: Arc<Turns>,
     pub budget: Arc<RetryBudget>,
+    pub sync: Arc<Sync>,
 }
 
 /// Round-robin positions, one for each role, shared by every snapshot.
@@ -35,7 +42,37 @@ impl Turns {
     }
 }
 
+/// What survives every snapshot of a service.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) turns: Arc<Turns>,
+    pub(super) budget: Arc<RetryBudget>,
+    pub(super) sync: Arc<Sync>,
+}
+
 impl Service {
+    /// `lists`: its endpoints, in the order of [`Role::ALL`].
+    pub(super) fn new(
+        index: usize,
+        config: config::Service,
+        lists: [Vec<Arc<Endpoint>>; 3],
+        kept: Kept,
+    ) -> Self {
+        let groups = Groups::of(lists.iter().flatten());
+        let [prefills, decodes, endpoints] = lists;
+        let Kept { turns, budget, sync } = kept;
+        Self { index, config, endpoints, prefills, decodes, groups, turns, budget, sync }
+    }
+
+    pub(super) fn kept(&self) -> Kept {
+        let Self { turns, budget, sync, .. } = self;
+        Kept { turns: Arc::clone(turns), budget: Arc::clone(budget), sync: Arc::clone(sync) }
+    }
+
+    pub(super) fn lists(&self) -> [Vec<Arc<Endpoint>>; 3] {
+        Role::ALL.map(|role| self.of(role).to_vec())
+    }
+
     pub fn of(&self, role: Role) -> &[Arc<Endpoint>] {
         match role {
             Role::Prefill => &self.prefills,
@@ -62,9 +99,13 @@ impl Service {
         self.of(role).iter().any(|e| e.is_selectable())
     }
 
-    /// Requests may be split into a prefill and a decode leg.
+    /// Requests may be split into a prefill and a decode leg. Pods come and go: where their kind of engine can, and no mixed
+    /// one is there, pairs are what is awaited.
     pub fn has_pairs(&self) -> bool {
-        !self.prefills.is_empty() && !self.decodes.is_empty()
+        let awaited = self.config.pods.is_some()
+            && self.config.engine != config::EngineKind::Plain
+            && self.endpoints.is_empty();
+        awaited || !self.prefills.is_empty() && !self.decodes.is_empty()
     }
 
     /// The role without which no request can be served now; `None` where one can: by a mixed endpoint, or by a pair.
@@ -77,12 +118,34 @@ impl Service {
     }
 }
 
+/// A Pod that gives no endpoint now.
+#[derive(Debug)]
+pub struct PodNote {
+    /// Position of the service.
+    pub service: usize,
+    pub pod: Arc<PodId>,
+    pub reason: Reason,
+    pub detail: Option<String>,
+    pub since: Instant,
+}
+
+/// An endpoint that has left every list. It is kept until its last request is over, and for a while after that.
+#[derive(Debug, Clone)]
+pub struct Departed {
+    pub service: usize,
+    pub endpoint: Arc<Endpoint>,
+    pub at: Instant,
+}
+
 /// Everything routing needs, at one version.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Grows with each change.
     pub version: u64,
     pub services: Vec<Arc<Service>>,
+    /// Known Pods without an endpoint.
+    pub notes: Arc<[Arc<PodNote>]>,
+    pub departed: Arc<[Departed]>,
     /// Listed model names.
     models: HashMap<String, usize>,
     /// The service that takes any other model, if one does.
@@ -91,6 +154,15 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub fn new(version: u64, services: Vec<Arc<Service>>) -> Self {
+        Self::with(version, services, Arc::default(), Arc::default())
+    }
+
+    pub(super) fn with(
+        version: u64,
+        services: Vec<Arc<Service>>,
+        notes: Arc<[Arc<PodNote>]>,
+        departed: Arc<[Departed]>,
+    ) -> Self {
         let mut models = HashMap::new();
         let mut any = None;
         for service in &services {
@@ -106,7 +178,7 @@ impl Snapshot {
                 any.get_or_insert(service.index);
             }
         }
-        Self { version, services, models, any }
+        Self { version, services, notes, departed, models, any }
     }
 
     /// The service for a model name. Without a name: the service that takes any, else the only one there is

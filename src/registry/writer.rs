@@ -1,21 +1,42 @@
 //! The one writer: applies changes in order and publishes whole snapshots.
+//!
+//! A withdrawal acts on the gate at once; the snapshot that says so follows. What is added is published once everything that
+//! it displaces is withdrawn.
+
+mod pods;
+mod statics;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep_until;
 use tracing::info;
 
-use super::Role;
-use super::budget::RetryBudget;
-use super::endpoint::{Endpoint, Reason};
-use super::snapshot::{Service, Snapshot, View};
-use crate::config::{self, StaticEndpoint};
+use super::endpoint::Endpoint;
+use super::lanes::{Lanes, Probed};
+use super::listener::PodBatch;
+use super::member::Member;
+use super::reason::Reason;
+use super::snapshot::{Departed, Service, Snapshot, View};
+use super::sync::Synced;
+use crate::config;
 use crate::metrics::EndpointFamilies;
+use crate::types::clock::{self, Instant};
+use pods::Books;
 
 /// Changes waiting for the writer; senders wait when it is full.
 const QUEUE: usize = 256;
+/// Most changes that become one snapshot.
+const AT_ONCE: usize = 256;
+/// How long a service waits for first verdicts after its first complete list (I9).
+const VERDICTS: Duration = Duration::from_secs(5);
+/// How long an endpoint that left is kept after its last request, for reports.
+const RETENTION: Duration = Duration::from_secs(15);
+/// How often those are looked at.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// What can be asked of the writer.
 #[derive(Debug)]
@@ -27,6 +48,12 @@ pub enum Change {
     /// The services as configured now, the same ones in the same order. Endpoints that stay keep everything; others are new,
     /// or withdrawn for good.
     Services(Vec<config::Service>, oneshot::Sender<Replaced>),
+    /// What a source of Pods saw: one atomic change.
+    Pods(PodBatch),
+    /// What an engine answered.
+    Probed(Probed),
+    /// The source of these services is refused by the API server with this status.
+    Refused(Vec<usize>, u16),
 }
 
 /// What a change of the services came to.
@@ -45,10 +72,34 @@ pub type Handle = mpsc::Sender<Change>;
 #[derive(Debug)]
 pub struct Writer {
     view: View,
-    endpoints: HashMap<u64, Arc<Endpoint>>,
+    /// By endpoint id.
+    members: HashMap<u64, Member>,
+    books: Books,
+    departed: Vec<Departed>,
     changes: mpsc::Receiver<Change>,
     threads: usize,
     families: EndpointFamilies,
+    lanes: Option<Arc<dyn Lanes>>,
+    /// Number of the last probe.
+    job: u64,
+    /// When services that have their list stop waiting for verdicts.
+    verdicts_by: Option<Instant>,
+    dirty: Dirty,
+    /// Version of the newest snapshot.
+    published: watch::Sender<u64>,
+}
+
+/// What the next snapshot has to take over.
+#[derive(Debug, Default)]
+struct Dirty {
+    /// Something did change.
+    any: bool,
+    notes: bool,
+    departed: bool,
+    /// By service: endpoints that came.
+    added: HashMap<usize, Vec<Arc<Endpoint>>>,
+    /// By service: ids that left.
+    left: HashMap<usize, Vec<u64>>,
 }
 
 impl Writer {
@@ -58,109 +109,210 @@ impl Writer {
         threads: usize,
         families: &EndpointFamilies,
     ) -> (Self, View, Handle) {
-        let services: Vec<_> =
-            services.iter().enumerate().map(|(i, s)| service(i, s, None, threads, families)).collect();
-        let all = services.iter().flat_map(|s| s.all());
-        let endpoints = all.map(|e| (e.id, Arc::clone(e))).collect();
+        let services: Vec<_> = services
+            .iter()
+            .enumerate()
+            .map(|(i, s)| Arc::new(statics::service(i, s, None, threads, families)))
+            .collect();
+        let members = services.iter().flat_map(|s| statics::members(s)).collect();
+        let books = Books::new(services.len());
         let view = Arc::new(ArcSwap::from_pointee(Snapshot::new(1, services)));
         let (handle, changes) = mpsc::channel(QUEUE);
-        (
-            Self { view: Arc::clone(&view), endpoints, changes, threads, families: families.clone() },
-            view,
-            handle,
-        )
+        let writer = Self {
+            view: Arc::clone(&view),
+            members,
+            books,
+            departed: Vec::new(),
+            changes,
+            threads,
+            families: families.clone(),
+            lanes: None,
+            job: 0,
+            verdicts_by: None,
+            dirty: Dirty::default(),
+            published: watch::Sender::new(1),
+        };
+        (writer, view, handle)
+    }
+
+    /// Asks engines behind Pods there before their first request. Without lanes they stay out.
+    pub fn ask(&mut self, lanes: Arc<dyn Lanes>) {
+        self.lanes = Some(lanes);
+    }
+
+    /// Version of the newest snapshot, as it changes.
+    pub fn versions(&self) -> watch::Receiver<u64> {
+        self.published.subscribe()
     }
 
     /// Runs until every [`Handle`] is gone.
     pub async fn run(mut self) {
-        while let Some(change) = self.changes.recv().await {
+        loop {
+            let wake = self.wakes_at();
+            let change = tokio::select! {
+                biased;
+                change = self.changes.recv() => change,
+                () = sleep_until(wake.unwrap_or_else(clock::now)), if wake.is_some() => {
+                    self.tick();
+                    self.flush();
+                    continue;
+                }
+            };
+            let Some(change) = change else { return };
             self.apply(change);
+            // What waits already is taken together: one snapshot for a burst. Gates do not wait for it.
+            for _ in 1..AT_ONCE {
+                let Ok(change) = self.changes.try_recv() else { break };
+                self.apply(change);
+            }
+            self.tick();
+            self.flush();
         }
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        let sweep = (!self.departed.is_empty()).then(|| clock::now() + SWEEP);
+        self.verdicts_by.into_iter().chain(sweep).min()
     }
 
     fn apply(&mut self, change: Change) {
         match change {
-            Change::Withdraw(id, done) => {
-                let found = self.endpoints.get(&id);
-                if let Some(endpoint) = found {
-                    let holds = endpoint.withdraw(Reason::AdminDrain);
-                    info!(endpoint = %endpoint.url, holds, "withdrawn by an operator; volatile");
-                }
-                let _ = done.send(found.is_some());
-            }
-            Change::Restore(id, done) => {
-                let found = self.endpoints.get(&id);
-                if let Some(endpoint) = found {
-                    endpoint.restore();
-                    info!(endpoint = %endpoint.url, "restored by an operator");
-                }
-                let _ = done.send(found.is_some());
-            }
+            Change::Withdraw(id, done) => _ = done.send(self.order(id, true)),
+            Change::Restore(id, done) => _ = done.send(self.order(id, false)),
             Change::Services(services, done) => {
-                let _ = done.send(self.replace(&services));
-                return;
+                // What came before belongs to the services as they were.
+                self.flush();
+                _ = done.send(self.replace(&services));
+            }
+            Change::Pods(batch) => self.pods(batch),
+            Change::Probed(probed) => self.probed(probed),
+            Change::Refused(services, status) => {
+                for service in &services {
+                    self.set_sync(*service, Synced::Refused(status));
+                }
             }
         }
+    }
+
+    /// An operator's order. Whether the endpoint exists.
+    fn order(&mut self, id: u64, drain: bool) -> bool {
+        let Some(member) = self.members.get_mut(&id) else { return false };
+        member.drained = drain;
+        member.settle();
+        let action = if drain { "withdrawn by an operator; volatile" } else { "restored by an operator" };
+        info!(endpoint = %member.endpoint.url, holds = member.endpoint.holds(), "{action}");
         // A gate alone already decides; a new version tells readers that something changed.
-        let services = self.view.load().services.clone();
-        self.publish(services);
+        self.dirty.any = true;
+        self.flush();
+        true
     }
 
-    /// One snapshot has the whole change. What is gone is withdrawn after that: until then it may still be chosen, and
-    /// afterwards whoever chose it from the old snapshot finds its gate shut.
-    fn replace(&mut self, services: &[config::Service]) -> Replaced {
-        let before = self.view.load_full();
-        let next: Vec<_> = services
-            .iter()
-            .enumerate()
-            .map(|(i, s)| service(i, s, before.services.get(i), self.threads, &self.families))
-            .collect();
-        let all: HashMap<u64, Arc<Endpoint>> =
-            next.iter().flat_map(|s| s.all()).map(|e| (e.id, Arc::clone(e))).collect();
-        let added = all.keys().filter(|id| !self.endpoints.contains_key(*id)).count();
-        let gone = std::mem::replace(&mut self.endpoints, all);
-        let version = self.publish(next);
-        let mut removed = 0;
-        for endpoint in gone.into_values().filter(|e| !self.endpoints.contains_key(&e.id)) {
-            let holds = endpoint.withdraw(Reason::Removed);
-            info!(endpoint = %endpoint.url, role = endpoint.role.as_str(), holds, "removed by the configuration");
-            removed += 1;
+    fn probed(&mut self, Probed { id, job, result }: Probed) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        member.judge(job, result);
+        self.dirty.any |= member.settle();
+    }
+
+    /// What time alone changes: services that waited long enough for verdicts, endpoints that left long enough ago.
+    fn tick(&mut self) {
+        self.judge_readiness();
+        let now = clock::now();
+        let before = self.departed.len();
+        self.departed.retain(|gone| {
+            let endpoint = &gone.endpoint;
+            let busy = endpoint.holds() > 0 || endpoint.handoffs.count() > 0;
+            let last = endpoint.last_dispatch().map_or(gone.at, |at| at.max(gone.at));
+            busy || now.saturating_duration_since(last) < RETENTION
+        });
+        self.dirty.departed |= self.departed.len() != before;
+    }
+
+    /// A service is ready when it has its list and every endpoint of that its first verdict, or had its time for it.
+    fn judge_readiness(&mut self) {
+        let Some(by) = self.verdicts_by else { return };
+        let over = clock::now() >= by;
+        let snapshot = self.view.load_full();
+        let mut waiting = false;
+        for service in snapshot.services.iter().filter(|s| s.sync.now() == Synced::Listed) {
+            let pending = |member: &Member| member.service == service.index && member.is_pending();
+            if over || !self.members.values().any(pending) {
+                service.sync.set(Synced::Ready);
+                info!(service = %service.config.name, endpoints = service.all().count(), "endpoints are known");
+            } else {
+                waiting = true;
+            }
         }
-        Replaced { added, removed, version }
+        if !waiting {
+            self.verdicts_by = None;
+        }
     }
 
-    fn publish(&self, services: Vec<Arc<Service>>) -> u64 {
-        let version = self.view.load().version + 1;
-        self.view.store(Arc::new(Snapshot::new(version, services)));
+    fn set_sync(&mut self, service: usize, to: Synced) {
+        let snapshot = self.view.load();
+        let Some(service) = snapshot.services.get(service) else { return };
+        let before = service.sync.now();
+        service.sync.set(to);
+        if to == Synced::Listed && !matches!(before, Synced::Listed | Synced::Ready) {
+            self.verdicts_by = Some(clock::now() + VERDICTS);
+        }
+    }
+
+    /// Publishes what changed, if anything did.
+    fn flush(&mut self) {
+        let Dirty { any, notes, departed, added, left } = std::mem::take(&mut self.dirty);
+        if !(any || notes || departed || !added.is_empty() || !left.is_empty()) {
+            return;
+        }
+        let before = self.view.load_full();
+        let mut services = before.services.clone();
+        for (index, service) in services.iter_mut().enumerate() {
+            let (added, left) = (added.get(&index), left.get(&index));
+            if added.is_some() || left.is_some() {
+                *service = Arc::new(changed(service, added.map_or(&[], |a| a), left.map_or(&[], |l| l)));
+            }
+        }
+        let notes = if notes { self.books.notes() } else { Arc::clone(&before.notes) };
+        let departed = if departed { self.departed.as_slice().into() } else { Arc::clone(&before.departed) };
+        self.publish(Snapshot::with(before.version + 1, services, notes, departed));
+    }
+
+    fn publish(&self, snapshot: Snapshot) -> u64 {
+        let version = snapshot.version;
+        self.view.store(Arc::new(snapshot));
+        self.published.send_replace(version);
         version
     }
+
+    /// Withdraws an endpoint for good. It stays known until its last request is over.
+    fn depart(&mut self, id: u64, reason: Reason) {
+        let Some(member) = self.members.remove(&id) else { return };
+        let (endpoint, service) = (Arc::clone(&member.endpoint), member.service);
+        let holds = endpoint.withdraw(reason);
+        info!(endpoint = %endpoint.url, role = endpoint.role.as_str(), reason = reason.as_str(), holds, "endpoint left");
+        self.dirty.left.entry(service).or_default().push(id);
+        if let Some(added) = self.dirty.added.get_mut(&service) {
+            added.retain(|e| e.id != id);
+        }
+        self.dirty.departed = true;
+        self.departed.push(Departed { service, endpoint, at: clock::now() });
+    }
 }
 
-/// A configured service; its endpoints are those of `before` where they are the same, else new.
-fn service(
-    index: usize,
-    config: &config::Service,
-    before: Option<&Arc<Service>>,
-    threads: usize,
-    families: &EndpointFamilies,
-) -> Arc<Service> {
-    let metrics = |url: &str, role| families.for_endpoint(url, role);
-    let one = |at: &StaticEndpoint, role| {
-        let same = before.and_then(|service| service.of(role).iter().find(|e| e.is_at(at)));
-        same.map_or_else(|| Endpoint::new(at, role, threads, &config.upstream, metrics), Arc::clone)
-    };
-    let list = |list: &[StaticEndpoint], role| list.iter().map(|at| one(at, role)).collect();
-    let budget = before.filter(|service| service.config.retries == config.retries).map(|s| &s.budget);
-    Arc::new(Service {
-        index,
-        endpoints: list(&config.endpoints, Role::Mixed),
-        prefills: list(&config.prefill, Role::Prefill),
-        decodes: list(&config.decode, Role::Decode),
-        config: config.clone(),
-        turns: before.map_or_else(Arc::default, |service| Arc::clone(&service.turns)),
-        budget: budget.map_or_else(
-            || Arc::new(RetryBudget::new(config.retries.budget, config.retries.floor)),
-            Arc::clone,
-        ),
-    })
+/// A service without those that left and with those that came, each list sorted by URL.
+fn changed(service: &Service, added: &[Arc<Endpoint>], left: &[u64]) -> Service {
+    let mut lists = service.lists();
+    for list in &mut lists {
+        list.retain(|e| !left.contains(&e.id));
+    }
+    for endpoint in added {
+        lists[endpoint.role as usize].push(Arc::clone(endpoint));
+    }
+    if !added.is_empty() {
+        lists.iter_mut().for_each(|list| list.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id))));
+    }
+    Service::new(service.index, service.config.clone(), lists, service.kept())
 }
+
+#[cfg(test)]
+#[path = "tests/writer.rs"]
+mod tests;

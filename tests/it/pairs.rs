@@ -39,9 +39,9 @@ async fn only_prefills_of_sglang_have_a_bootstrap_port() {
     for kind in KINDS {
         let router = router(kind, Policies::all(Policy::RoundRobin), &MemoryNet::new());
         let port = (kind == EngineKind::Sglang).then_some(8998);
-        assert!(by_role(&router, Role::Prefill).iter().all(|e| e.bootstrap_port == port), "{kind:?}");
+        assert!(by_role(&router, Role::Prefill).iter().all(|e| e.bootstrap_port() == port), "{kind:?}");
         for role in [Role::Decode, Role::Mixed] {
-            assert!(by_role(&router, role).iter().all(|e| e.bootstrap_port.is_none()), "{kind:?}");
+            assert!(by_role(&router, role).iter().all(|e| e.bootstrap_port().is_none()), "{kind:?}");
         }
     }
 }

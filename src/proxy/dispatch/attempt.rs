@@ -25,7 +25,7 @@ pub(super) enum Attempt {
 /// Sends `out` on the leg's engine; `fresh`: on a new connection, whatever waits in the pool.
 pub(super) async fn attempt(
     worker: &Worker,
-    leg: &Leg,
+    leg: &mut Leg,
     out: &Outbound,
     timeouts: &Timeouts,
     deadline: Option<Instant>,
@@ -39,7 +39,7 @@ pub(super) async fn attempt(
 
 /// The same on a connection that is there.
 pub(super) async fn send(
-    leg: &Leg,
+    leg: &mut Leg,
     (mut conn, idle): (Conn, Option<Duration>),
     out: &Outbound,
     timeouts: &Timeouts,
@@ -49,7 +49,8 @@ pub(super) async fn send(
         // Untouched, but its endpoint has left: dropped with it.
         return Attempt::Withdrawn;
     }
-    match upstream::exchange(&mut conn, out, limits(timeouts, deadline), idle).await {
+    let exchange = upstream::exchange(&mut conn, out, limits(timeouts, deadline), idle);
+    match leg.first_byte_of(exchange).await {
         Ok(answer) => Attempt::Answered(conn, answer),
         Err(error) => Attempt::Failed(error),
     }

@@ -64,7 +64,7 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
         let mut leg = Leg::new(hold, Arc::clone(&shared.services[job.service]));
         ticket.attempt(&leg);
         let out = outbound(ticket, job, &service, leg.endpoint());
-        match attempt(&worker, &leg, &out, &shared.timeouts, job.deadline, spent.raced).await {
+        match attempt(&worker, &mut leg, &out, &shared.timeouts, job.deadline, spent.raced).await {
             Attempt::Withdrawn => {
                 ticket.withdrawn();
                 spent.excluded.add(leg.endpoint());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::ledger::Hold;
+use crate::ledger::{Hold, Reserved};
 use crate::metrics::ServiceMetrics;
 use crate::proxy::dispatch::Abort;
 use crate::registry::Endpoint;
@@ -18,6 +18,8 @@ use crate::upstream::{Fault, LegError};
 #[derive(Debug)]
 pub struct Leg {
     hold: Hold<Endpoint>,
+    /// From the last look at the bit to the first byte.
+    reserved: Option<Reserved>,
     metrics: Arc<ServiceMetrics>,
     started: Instant,
     first_byte: Option<Duration>,
@@ -74,6 +76,7 @@ impl Leg {
     pub fn new(hold: Hold<Endpoint>, metrics: Arc<ServiceMetrics>) -> Self {
         Self {
             hold,
+            reserved: None,
             metrics,
             started: clock::recent(),
             first_byte: None,
@@ -87,8 +90,26 @@ impl Leg {
     }
 
     /// The last look at the endpoint's bit, right before the first byte (I3).
-    pub fn may_start(&self) -> bool {
-        self.hold.still_selectable()
+    pub fn may_start(&mut self) -> bool {
+        self.reserved = Some(self.endpoint().reserved.begin());
+        let may = self.hold.still_selectable();
+        if may {
+            self.endpoint().started();
+        } else {
+            self.reserved = None;
+        }
+        may
+    }
+
+    /// Polls `exchange` for the first time, in which it writes its first byte; from then on the leg is not reserved any more.
+    pub async fn first_byte_of<F: Future>(&mut self, exchange: F) -> F::Output {
+        let mut exchange = std::pin::pin!(exchange);
+        std::future::poll_fn(|cx| {
+            let polled = exchange.as_mut().poll(cx);
+            self.reserved = None;
+            polled
+        })
+        .await
     }
 
     /// From here on the engine is sent an abort when the leg ends before its time.

@@ -33,9 +33,31 @@ pub fn pick(service: &Service, excluded: &Excluded) -> Option<Hold<Endpoint>> {
 
 /// Takes a hold on the next endpoint of this role, by the role's own policy. `None`: nothing selectable is left.
 pub fn pick_role(service: &Service, role: Role, excluded: &Excluded) -> Option<Hold<Endpoint>> {
-    let usable = |e: &Endpoint| e.is_selectable() && !excluded.contains(e);
+    pick_usable(service, role, |e| e.is_selectable() && !excluded.contains(e))
+}
+
+/// Ejected ones only where there is no other.
+fn pick_usable(service: &Service, role: Role, usable: impl Fn(&Endpoint) -> bool) -> Option<Hold<Endpoint>> {
     policy::choose(service, role, |e| usable(e) && !e.ejection.is_ejected())
         .or_else(|| policy::choose(service, role, usable))
+}
+
+/// Takes a hold on the prefill that serves next: one that some decode may decode for (I1).
+pub fn pick_prefill(service: &Service, excluded: &Excluded) -> Option<Hold<Endpoint>> {
+    if !service.groups.are_split() {
+        return pick_role(service, Role::Prefill, excluded);
+    }
+    let usable = |e: &Endpoint| e.is_selectable() && !excluded.contains(e);
+    pick_usable(service, Role::Prefill, |e| usable(e) && service.groups.has_partner(e, usable))
+}
+
+/// Takes a hold on the decode that serves next among those that pair with `prefill` (I1).
+pub fn pick_decode(service: &Service, prefill: &Endpoint, excluded: &Excluded) -> Option<Hold<Endpoint>> {
+    if !service.groups.are_split() {
+        return pick_role(service, Role::Decode, excluded);
+    }
+    let usable = |e: &Endpoint| e.is_selectable() && !excluded.contains(e);
+    pick_usable(service, Role::Decode, |e| usable(e) && prefill.pairs_with(e))
 }
 
 /// Another mixed endpoint could be tried: decides whether a busy answer is worth giving up.

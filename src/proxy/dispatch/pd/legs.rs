@@ -41,7 +41,8 @@ pub(super) async fn prefill_leg(
     deadline: Option<Instant>,
     decode_over: Arc<AtomicBool>,
 ) -> Prefilled {
-    let answer = match upstream::exchange(&mut conn, &out, limits(&timeouts, deadline), idle).await {
+    let exchange = upstream::exchange(&mut conn, &out, limits(&timeouts, deadline), idle);
+    let answer = match leg.first_byte_of(exchange).await {
         Ok(answer) => answer,
         Err(error) => return Prefilled::Failed(error, failed(&error, conn, leg)),
     };
@@ -115,7 +116,8 @@ pub(super) async fn decode_leg(
     deadline: Option<Instant>,
     answered: Arc<AtomicBool>,
 ) -> Begun {
-    match upstream::exchange(&mut conn, &out, limits(&timeouts, deadline), idle).await {
+    let exchange = upstream::exchange(&mut conn, &out, limits(&timeouts, deadline), idle);
+    match leg.first_byte_of(exchange).await {
         Ok(answer) => {
             answered.store(true, Ordering::Release);
             leg.answered(clock::recent());

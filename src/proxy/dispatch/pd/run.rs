@@ -88,7 +88,8 @@ async fn attempt(
     if service.config.engine == EngineKind::Sglang {
         return sglang::attempt(worker, ticket, job, service, prefill, decode, fresh).await;
     }
-    vllm::Attempt { worker, job, service, fresh, excluded: &mut spent.excluded }
+    let at = Arc::clone(prefill.endpoint());
+    vllm::Attempt { worker, job, service, prefill: at, fresh, excluded: &mut spent.excluded }
         .run(ticket, prefill, decode)
         .await
 }
@@ -96,8 +97,9 @@ async fn attempt(
 /// Prefill's hold, then decode's; a refusal of the second gives the first back.
 fn pair(shared: &Shared, service: &Service, excluded: &Excluded) -> Option<(Leg, Leg)> {
     let metrics = &shared.services[service.index];
-    let leg = |role| Some(Leg::new(route::pick_role(service, role, excluded)?, Arc::clone(metrics)));
-    Some((leg(Role::Prefill)?, leg(Role::Decode)?))
+    let prefill = Leg::new(route::pick_prefill(service, excluded)?, Arc::clone(metrics));
+    let decode = route::pick_decode(service, prefill.endpoint(), excluded)?;
+    Some((prefill, Leg::new(decode, Arc::clone(metrics))))
 }
 
 fn refuse(kind: EngineKind, job: &PairJob<'_>) -> Result<(), Failure> {

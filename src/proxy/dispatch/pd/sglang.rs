@@ -49,7 +49,7 @@ pub(super) async fn attempt(
         Err((Side::Decode, fault)) => return undialled(Side::Decode, &mut decode, fault),
     };
     // Both bits before either leg's first byte (I3).
-    for leg in [&prefill, &decode] {
+    for leg in [&mut prefill, &mut decode] {
         if !leg.may_start() {
             return Verdict::Withdrawn(leg.endpoint().id);
         }
@@ -78,7 +78,7 @@ pub(super) async fn attempt(
 }
 
 fn bootstrap_port(prefill: &Endpoint) -> u16 {
-    prefill.bootstrap_port.unwrap_or(BOOTSTRAP_PORT)
+    prefill.bootstrap_port().unwrap_or(BOOTSTRAP_PORT)
 }
 
 /// As in the URL: IPv6 bracketed.

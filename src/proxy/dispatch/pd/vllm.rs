@@ -24,7 +24,7 @@ use crate::proxy::relay::{Leg, Ticket};
 use crate::proxy::request::headers::is_event_stream;
 use crate::proxy::request::splice::without_owned;
 use crate::proxy::route::{self, Excluded};
-use crate::registry::{Role, Service};
+use crate::registry::{Endpoint, Role, Service};
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::LegOutcome;
 use crate::upstream::{Conn, Decoder, Fault, LegError, Outbound, Written};
@@ -42,6 +42,8 @@ pub(super) struct Attempt<'a, 'j> {
     pub(super) worker: &'a Arc<Worker>,
     pub(super) job: &'a PairJob<'j>,
     pub(super) service: &'a Arc<Service>,
+    /// Every decode has to pair with it.
+    pub(super) prefill: Arc<Endpoint>,
     /// On new connections only.
     pub(super) fresh: bool,
     /// What later choices of this request must leave out; a decode that is replaced is added.
@@ -92,7 +94,8 @@ impl Attempt<'_, '_> {
         };
         let body = bodies::vllm_prefill(job.body, job.peek, job.route, connector);
         let out = outbound_with(ticket, job.parts, service, leg.endpoint(), Some(&body), id);
-        let (mut conn, answer) = match exchange(worker, &leg, &out, timeouts, job.deadline, *fresh).await {
+        let (mut conn, answer) = match exchange(worker, &mut leg, &out, timeouts, job.deadline, *fresh).await
+        {
             Sent::Answered(conn, answer) => (conn, answer),
             Sent::Withdrawn => return Err(Box::new(Verdict::Withdrawn(engine))),
             Sent::Failed(error) => {
@@ -175,7 +178,7 @@ impl Attempt<'_, '_> {
             ticket.endpoint = Some(Arc::clone(leg.endpoint()));
             let engine = leg.endpoint().id;
             let out = outbound_with(ticket, self.job.parts, self.service, leg.endpoint(), Some(&body), id);
-            match self.send(ticket, &leg, &out, &params).await {
+            match self.send(ticket, &mut leg, &out, &params).await {
                 None => {
                     let failure = Failure::Upstream(LegError::before_write(Fault::FirstByteTimeout));
                     return Verdict::Failed(Side::Decode, engine, Reason::KvTooOld, Err(failure));
@@ -212,7 +215,13 @@ impl Attempt<'_, '_> {
     }
 
     /// `None`: the parameters are too old by the time there is a connection.
-    async fn send(&self, ticket: &mut Ticket, leg: &Leg, out: &Outbound, params: &Params) -> Option<Sent> {
+    async fn send(
+        &self,
+        ticket: &mut Ticket,
+        leg: &mut Leg,
+        out: &Outbound,
+        params: &Params,
+    ) -> Option<Sent> {
         let timeouts = &self.worker.shared.timeouts;
         let deadline = self.job.deadline;
         let conn = match connect(self.worker, leg.endpoint(), timeouts.connect, deadline, self.fresh).await {
@@ -252,7 +261,7 @@ impl Attempt<'_, '_> {
     }
 
     fn other(&self) -> Option<Leg> {
-        let hold = route::pick_role(self.service, Role::Decode, self.excluded)?;
+        let hold = route::pick_decode(self.service, &self.prefill, self.excluded)?;
         Some(Leg::new(hold, Arc::clone(&self.worker.shared.services[self.service.index])))
     }
 }

@@ -1,0 +1,12 @@
+//! Pods from the Kubernetes API server. `kube` and its types stay in here.
+
+mod backoff;
+mod client;
+mod failure;
+mod list;
+mod run;
+mod watch;
+
+pub use client::{Connect, Connecting, KubeConnect};
+pub use list::Scope;
+pub use run::Stream;

@@ -1,0 +1,410 @@
+//! One stream of Pods: the watch, the list beside it, and what follows from the failures of each.
+//!
+//! * The first list is paged and asked for until there is one; after that a list is due every `relist`, on a connection of its
+//!   own and with a short limit: a half-open connection that black-holes the watch must not hold it up.
+//! * A watch that ends is opened again from where it was, or from the newest list if that is newer. One that is too old (410)
+//!   waits for a new list. After a list that failed for want of a connection it is opened again too, once a list succeeds:
+//!   the old one is kept until the new one is there.
+//! * What a list changed and the watch does not tell within two seconds was missed: drift, counted, and a reason to open the
+//!   watch again.
+//! * A failure changes no endpoint (I9).
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::time::{sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::backoff::{Backoff, jittered};
+use super::client::Connect;
+use super::failure::{Failure, Kind};
+use super::list::{Pods, Read, Scope, list};
+use super::watch::{Event, Watch};
+use crate::config::RelistRead;
+use crate::discovery::pod::Identity;
+use crate::discovery::source::{Reconciled, Source};
+use crate::discovery::state::LatchStore;
+use crate::registry::{Change, Handle, PodBatch};
+use crate::types::clock::{self, Instant};
+
+/// For each page of the first list, and for a whole later one.
+const FIRST_LIST: Duration = Duration::from_secs(30);
+const LIST: Duration = Duration::from_secs(5);
+/// Reading credentials, or a plug-in that gets some.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long the watch may take to tell what a list has told.
+const LATE: Duration = Duration::from_secs(2);
+/// `relist_read: cached`: between two lists of the newest state.
+const CONSISTENT: Duration = Duration::from_mins(5);
+/// A watch that ends sooner, with nothing in it, counts as a failure.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// What a stream needs.
+#[derive(Debug)]
+pub struct Stream {
+    pub scope: Scope,
+    pub source: Source,
+    pub connect: Arc<dyn Connect>,
+    pub changes: Handle,
+    pub relist: Duration,
+    pub read: RelistRead,
+    pub latches: Arc<LatchStore>,
+}
+
+type Asking<T> = Pin<Box<dyn Future<Output = (Option<Client>, Result<T, Failure>)> + Send>>;
+
+/// A stream under way.
+struct Running {
+    stream: Stream,
+    backoff: Backoff,
+    lister: Option<Client>,
+    watcher: Option<Client>,
+    listing: Option<Asking<Pods>>,
+    opening: Option<Asking<Watch>>,
+    watch: Option<Watch>,
+    /// The watch has told something.
+    heard: bool,
+    /// Version of the newest event or bookmark; 0 after a 410.
+    position: u64,
+    next_list: Instant,
+    /// When a watch is opened; `None`: after the next list.
+    next_watch: Option<Instant>,
+    /// By UID: version and time of what a list changed and the watch has not told.
+    suspects: HashMap<String, (u64, Instant)>,
+    consistent_due: Instant,
+    /// The last list failed: nothing but the next list is asked for.
+    list_down: bool,
+    /// Open a new watch after the next list.
+    reopen: bool,
+    /// The last failure that was written out.
+    told: Option<Kind>,
+}
+
+enum Next {
+    Stop,
+    Event(Result<Option<Event>, Failure>),
+    Listed(Option<Client>, Result<Pods, Failure>),
+    Opened(Option<Client>, Result<Watch, Failure>),
+    Timer,
+}
+
+impl Stream {
+    /// Until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let now = clock::now();
+        let mut running = Running {
+            stream: self,
+            backoff: Backoff::default(),
+            lister: None,
+            watcher: None,
+            listing: None,
+            opening: None,
+            watch: None,
+            heard: false,
+            position: 0,
+            next_list: now,
+            next_watch: None,
+            suspects: HashMap::new(),
+            consistent_due: now,
+            list_down: false,
+            reopen: false,
+            told: None,
+        };
+        while running.step(&stop).await {}
+    }
+}
+
+impl Running {
+    async fn step(&mut self, stop: &CancellationToken) -> bool {
+        self.begin_what_is_due();
+        let timer = self.timer();
+        let next = tokio::select! {
+            biased;
+            () = stop.cancelled() => Next::Stop,
+            // Events before lists: what is newer should be known first. Neither order is wrong.
+            event = next_event(&mut self.watch) => Next::Event(event),
+            (client, result) = of(&mut self.listing) => Next::Listed(client, result),
+            (client, result) = of(&mut self.opening) => Next::Opened(client, result),
+            () = sleep_until(timer) => Next::Timer,
+        };
+        match next {
+            Next::Stop => return false,
+            Next::Timer => {}
+            Next::Event(Ok(Some(event))) => self.event(event).await,
+            Next::Event(Ok(None)) => self.ended(),
+            Next::Event(Err(failure)) => self.watch_failed(&failure),
+            Next::Listed(client, result) => {
+                self.listing = None;
+                self.lister = client;
+                match result {
+                    Ok(pods) => self.listed(pods).await,
+                    Err(failure) => self.list_failed(&failure).await,
+                }
+            }
+            Next::Opened(client, result) => {
+                self.opening = None;
+                self.watcher = client;
+                match result {
+                    Ok(watch) => self.opened(watch),
+                    Err(failure) => self.watch_failed(&failure),
+                }
+            }
+        }
+        true
+    }
+
+    fn timer(&self) -> Instant {
+        let list = self.listing.is_none().then_some(self.next_list);
+        let watch = self.next_watch.filter(|_| self.opening.is_none());
+        let late = self.suspects.values().map(|(_, since)| *since + LATE).min();
+        let far = clock::now() + Duration::from_hours(1);
+        [list, watch, late].into_iter().flatten().min().unwrap_or(far)
+    }
+
+    fn begin_what_is_due(&mut self) {
+        let now = clock::now();
+        self.judge_suspects(now);
+        if self.listing.is_none() && now >= self.next_list {
+            self.begin_list(now);
+        }
+        if self.opening.is_none() && self.next_watch.is_some_and(|at| now >= at) {
+            self.begin_watch();
+        }
+    }
+
+    fn begin_list(&mut self, now: Instant) {
+        let synced = self.stream.source.is_synced();
+        let seen = self.position.max(self.stream.source.listed());
+        let cached = self.stream.read == RelistRead::Cached && now < self.consistent_due;
+        let (read, limit) = match (synced, cached) {
+            (false, _) => (Read::First, FIRST_LIST),
+            (true, true) => (Read::Cached(seen), LIST),
+            (true, false) => (Read::Consistent, LIST),
+        };
+        if read == Read::Consistent {
+            self.consistent_due = now + CONSISTENT;
+        }
+        let (kept, connect) = (self.lister.take(), Arc::clone(&self.stream.connect));
+        let (scope, wanted) = (self.stream.scope.clone(), self.stream.source.wanted().to_vec());
+        self.listing = Some(Box::pin(async move {
+            let client = match client(kept, &*connect).await {
+                Ok(client) => client,
+                Err(failure) => return (None, Err(failure)),
+            };
+            let result = list(&client, &scope, &read, limit, &wanted).await;
+            (kept_after(client, &result), result)
+        }));
+    }
+
+    fn begin_watch(&mut self) {
+        self.next_watch = None;
+        let from = self.position.max(self.stream.source.listed());
+        let (kept, connect) = (self.watcher.take(), Arc::clone(&self.stream.connect));
+        let scope = self.stream.scope.clone();
+        self.opening = Some(Box::pin(async move {
+            let client = match client(kept, &*connect).await {
+                Ok(client) => client,
+                Err(failure) => return (None, Err(failure)),
+            };
+            let result = Watch::open(&client, &scope, from).await;
+            (kept_after(client, &result), result)
+        }));
+    }
+
+    fn opened(&mut self, watch: Watch) {
+        self.reopen = false;
+        debug!(namespace = %self.stream.scope.namespace, selector = %self.stream.scope.selector, "watching Pods");
+        self.watch = Some(watch);
+        self.heard = false;
+        self.each(|metrics| metrics.watch_opened());
+    }
+
+    async fn event(&mut self, event: Event) {
+        if !matches!(event, Event::Error(_)) {
+            self.heard = true;
+            self.backoff.reset();
+            self.each(|metrics| metrics.watch_heard());
+        }
+        let now = clock::now();
+        match event {
+            Event::Changed(json) => {
+                let (batch, identity) = self.stream.source.changed(&json, now);
+                self.saw(&identity);
+                self.send(batch).await;
+            }
+            Event::Deleted(identity) => {
+                let batch = self.stream.source.deleted(&identity, now);
+                self.saw(&identity);
+                self.send(batch).await;
+            }
+            Event::Bookmark(version) => self.position = self.position.max(version.unwrap_or(0)),
+            Event::Error(failure) => self.watch_failed(&failure),
+        }
+    }
+
+    /// The watch has told this.
+    fn saw(&mut self, identity: &Identity) {
+        let version = identity.version.unwrap_or(0);
+        self.position = self.position.max(version);
+        if let Some(uid) = &identity.uid
+            && self.suspects.get(uid).is_some_and(|(wanted, _)| version >= *wanted)
+        {
+            self.suspects.remove(uid);
+        }
+    }
+
+    /// The server ended it, as it does every few minutes.
+    fn ended(&mut self) {
+        let watch = self.watch.take();
+        let lasted = watch.map(|watch| clock::now().saturating_duration_since(watch.opened));
+        let short = !self.heard && lasted.is_some_and(|lasted| lasted < SHORT);
+        let wait = if short { self.backoff.next(None, self.stream.relist) } else { Duration::ZERO };
+        self.next_watch = Some(clock::now() + wait);
+        self.each(|metrics| metrics.watch_ended("end"));
+    }
+
+    fn watch_failed(&mut self, failure: &Failure) {
+        self.watch = None;
+        self.each(|metrics| metrics.watch_ended(failure.kind.as_str()));
+        self.tell("watch", failure);
+        let at = clock::now() + self.backoff.next(failure.retry_after, self.stream.relist);
+        if failure.kind.wants_new_client() {
+            self.watcher = None;
+        }
+        if matches!(failure.kind, Kind::Expired | Kind::Invalid) {
+            // What it would have told is lost, or cannot be read.
+            self.position = 0;
+            self.next_watch = None;
+            self.next_list = self.next_list.min(at);
+            self.consistent_due = clock::now();
+        } else {
+            self.next_watch = (!self.list_down && self.stream.source.is_synced()).then_some(at);
+        }
+    }
+
+    async fn listed(&mut self, Pods { version, pods, bad }: Pods) {
+        let now = clock::now();
+        self.next_list = now + jittered(self.stream.relist);
+        self.list_down = false;
+        match self.stream.source.list(version, pods, &bad, now) {
+            Reconciled::Discarded => {
+                self.each(|metrics| metrics.list_discarded());
+                debug!(version, newest = self.stream.source.listed(), "an old list is discarded");
+            }
+            Reconciled::Applied(batch, changed) => {
+                self.backoff.reset();
+                if self.told.take().is_some() {
+                    let Scope { namespace, selector } = &self.stream.scope;
+                    info!(namespace, selector, "the API server answers again");
+                }
+                self.each(|metrics| metrics.list_applied());
+                for (uid, version) in changed {
+                    self.suspects.entry(uid).or_insert((version, now));
+                }
+                self.send(batch).await;
+            }
+        }
+        // None is open, or the one that is may hang on a server that did not answer lists.
+        if self.opening.is_none() && (self.watch.is_none() || std::mem::take(&mut self.reopen)) {
+            self.next_watch.get_or_insert(now);
+        }
+    }
+
+    async fn list_failed(&mut self, failure: &Failure) {
+        self.each(|metrics| metrics.list_failed(failure.kind.as_str()));
+        self.tell("list", failure);
+        let now = clock::now();
+        self.next_list = now + self.backoff.next(failure.retry_after, self.stream.relist);
+        self.consistent_due = now;
+        self.list_down = true;
+        self.next_watch = None;
+        if let Some(status) = failure.kind.refusal()
+            && !self.stream.source.is_synced()
+        {
+            let services = self.stream.source.services().map(|(service, _)| service).collect();
+            let _ = self.stream.changes.send(Change::Refused(services, status)).await;
+        }
+        if failure.kind.wants_new_client() && self.watch.is_some() {
+            // It may hang on the same dead server. Kept until the next one is there.
+            self.watcher = None;
+            self.reopen = true;
+        }
+    }
+
+    /// What the watch did not tell in time it has missed.
+    fn judge_suspects(&mut self, now: Instant) {
+        let before = self.suspects.len();
+        self.suspects.retain(|_, (_, since)| now < *since + LATE);
+        let missed = before - self.suspects.len();
+        if missed > 0 {
+            self.each(|metrics| metrics.drifted(missed as u64));
+            let Scope { namespace, selector } = &self.stream.scope;
+            info!(namespace, selector, missed, "a list told what the watch had not");
+            self.consistent_due = now;
+            if self.watch.is_some() && self.opening.is_none() {
+                self.next_watch = Some(now);
+            }
+        }
+    }
+
+    async fn send(&mut self, batch: PodBatch) {
+        if batch.updates.is_empty() && batch.listed.is_empty() {
+            return;
+        }
+        self.stream.latches.keep(self.stream.source.latches());
+        let _ = self.stream.changes.send(Change::Pods(batch)).await;
+    }
+
+    fn each(&self, count: impl Fn(&crate::metrics::DiscoveryMetrics)) {
+        self.stream.source.services().for_each(|(_, metrics)| count(metrics));
+    }
+
+    /// Each kind of failure once, until the server answers again.
+    fn tell(&mut self, what: &'static str, failure: &Failure) {
+        let Scope { namespace, selector } = &self.stream.scope;
+        if self.told == Some(failure.kind) || failure.kind == Kind::Expired {
+            debug!(what, namespace, selector, kind = failure.kind.as_str(), %failure, "Pod discovery still fails");
+            return;
+        }
+        self.told = Some(failure.kind);
+        let hint = match failure.kind {
+            Kind::Forbidden => "the router's service account needs get, list and watch on pods there",
+            Kind::Unauthorized => "its credentials are not accepted; they are read again",
+            _ => "the endpoints known so far stay in use",
+        };
+        warn!(what, namespace, selector, kind = failure.kind.as_str(), %failure, hint, "Pod discovery fails");
+    }
+}
+
+async fn client(kept: Option<Client>, connect: &dyn Connect) -> Result<Client, Failure> {
+    if let Some(client) = kept {
+        return Ok(client);
+    }
+    let made = timeout(CONNECT, connect.connect()).await;
+    let made = made.map_err(|_| Failure::new(Kind::Timeout, format!("no credentials within {CONNECT:?}")))?;
+    made.map_err(|why| Failure::new(Kind::Connection, why))
+}
+
+/// The client is used again, unless a new one may do better.
+fn kept_after<T>(client: Client, result: &Result<T, Failure>) -> Option<Client> {
+    result.as_ref().err().is_none_or(|failure| !failure.kind.wants_new_client()).then_some(client)
+}
+
+async fn next_event(watch: &mut Option<Watch>) -> Result<Option<Event>, Failure> {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn of<T>(asking: &mut Option<Asking<T>>) -> (Option<Client>, Result<T, Failure>) {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,110 @@
+//! Who is out there: Pods of a Kubernetes API server, as changes for the registry's writer.
+//!
+//! ```text
+//! LIST, WATCH -> pod -> track (which news are news) -> source: judge, per service -> registry writer
+//!                                                      engines <- lanes <-----------------+
+//! ```
+//!
+//! * `kube` — the API server: clients, lists, watches, failures, and the loop that joins them.
+//! * `pod` — the part of a Pod that is read. `track` — the version rule (I8). `judge`, `listeners` — one Pod, one service.
+//! * `latch`, `state` — eligibility mode `observed`, and what of it outlives the process.
+//! * `source` — all of that for one stream. `lane`, `probe` — questions to engines, beside it all.
+//!
+//! Endpoints of the configuration take the same way into the registry, without a stream: `registry::Change::Services`.
+//! `docs/discovery.md` has the rules for operators.
+
+pub mod judge;
+pub mod kube;
+mod lane;
+pub mod latch;
+mod listeners;
+pub mod pod;
+mod probe;
+mod rules;
+pub mod source;
+mod state;
+pub mod track;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Labels, RouterConfig};
+use crate::drain::Tracker;
+use crate::metrics::{DiscoveryFamilies, DiscoveryMetrics};
+use crate::registry::Handle;
+use kube::{Connect, Scope, Stream};
+use source::Source;
+
+pub use lane::Probers;
+pub use rules::Rules;
+pub use state::LatchStore;
+
+/// What the streams of a process need.
+#[derive(Debug)]
+pub struct Discovery {
+    pub connect: Arc<dyn Connect>,
+    pub changes: Handle,
+    pub metrics: DiscoveryFamilies,
+    /// Namespace of services that name none.
+    pub namespace: String,
+}
+
+impl Discovery {
+    /// Starts a stream for each (namespace, selector) of the services.
+    ///
+    /// # Errors
+    /// When metrics of a service cannot be made.
+    pub fn start(
+        self,
+        config: &RouterConfig,
+        tasks: &Tracker,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let latches = Arc::new(LatchStore::open(config.state_file.as_deref()));
+        for (scope, rules) in scopes(config, &self.namespace) {
+            let services: Vec<(Rules, DiscoveryMetrics)> = rules
+                .into_iter()
+                .map(|rules| Ok((rules.clone(), self.metrics.service(&rules.name)?)))
+                .collect::<anyhow::Result<_>>()?;
+            // Services that share a stream share its pace: the quicker one.
+            let relist = services.iter().map(|(rules, _)| rules.pods.relist).min().unwrap_or_default();
+            let read = services.iter().map(|(rules, _)| rules.pods.relist_read).next();
+            let read = read.unwrap_or(crate::config::RelistRead::Consistent);
+            let mut source = Source::new(services);
+            for (service, roles) in latches.get() {
+                roles.into_iter().for_each(|role| source.restore_latch(&service, role));
+            }
+            let stream = Stream {
+                scope,
+                source,
+                connect: Arc::clone(&self.connect),
+                changes: self.changes.clone(),
+                relist,
+                read,
+                latches: Arc::clone(&latches),
+            };
+            tasks.spawn("discovery", stream.run(stop.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// Services by what they watch.
+fn scopes(config: &RouterConfig, namespace: &str) -> BTreeMap<Scope, Vec<Rules>> {
+    let mut scopes: BTreeMap<Scope, Vec<Rules>> = BTreeMap::new();
+    for (index, service) in config.services.iter().enumerate() {
+        let Some(rules) = Rules::of(index, service) else { continue };
+        let namespace = rules.pods.namespace.clone().unwrap_or_else(|| namespace.to_owned());
+        let scope = Scope { namespace, selector: text(&rules.pods.selector) };
+        scopes.entry(scope).or_default().push(rules);
+    }
+    scopes
+}
+
+/// Equality terms as the API takes them.
+fn text(labels: &Labels) -> String {
+    let terms: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    terms.join(",")
+}

@@ -1,0 +1,240 @@
+//! Endpoints that Pods give. Everything is kept by UID: a namesake, or a Pod at the same address, inherits nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::super::listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerdict};
+use super::super::snapshot::PodNote;
+use super::super::sync::Synced;
+use super::*;
+
+/// What is known of Pods, by service and UID, and who owns which address.
+#[derive(Debug)]
+pub(super) struct Books {
+    services: Vec<HashMap<String, Entry>>,
+    /// By `host:port`: the Pod that qualifies there.
+    owners: HashMap<String, Owner>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    pod: Arc<PodId>,
+    /// Ids of its endpoints.
+    endpoints: Vec<u64>,
+    epoch: Option<u64>,
+    /// Shown while it has no endpoint.
+    note: Option<Arc<PodNote>>,
+}
+
+#[derive(Debug)]
+struct Owner {
+    uid: String,
+    born: Born,
+}
+
+impl Books {
+    pub(super) fn new(services: usize) -> Self {
+        Self { services: (0..services).map(|_| HashMap::new()).collect(), owners: HashMap::new() }
+    }
+
+    pub(super) fn notes(&self) -> Arc<[Arc<PodNote>]> {
+        let mut notes: Vec<_> = self
+            .services
+            .iter()
+            .flat_map(HashMap::values)
+            .filter(|entry| entry.endpoints.is_empty())
+            .filter_map(|entry| entry.note.clone())
+            .collect();
+        notes.sort_by(|a, b| {
+            (&a.pod.namespace, &a.pod.name, a.service).cmp(&(&b.pod.namespace, &b.pod.name, b.service))
+        });
+        notes.into()
+    }
+
+    fn entry(&mut self, service: usize, pod: &Arc<PodId>) -> Option<&mut Entry> {
+        let book = self.services.get_mut(service)?;
+        let fresh = || Entry { pod: Arc::clone(pod), endpoints: Vec::new(), epoch: None, note: None };
+        Some(book.entry(pod.uid.clone()).or_insert_with(fresh))
+    }
+}
+
+impl Writer {
+    pub(super) fn pods(&mut self, batch: PodBatch) {
+        // Withdrawals first: one change can move an address from one Pod to another.
+        let (register, withdraw): (Vec<_>, Vec<_>) =
+            batch.updates.into_iter().partition(|u| matches!(u.verdict, PodVerdict::Register { .. }));
+        for update in withdraw.into_iter().chain(register) {
+            self.pod(update);
+        }
+        for service in batch.listed {
+            self.set_sync(service, Synced::Listed);
+        }
+    }
+
+    fn pod(&mut self, PodUpdate { service, pod, born, verdict }: PodUpdate) {
+        match verdict {
+            PodVerdict::Gone(reason) => self.pod_gone(service, &pod, reason),
+            PodVerdict::Withdraw { reason, detail } => self.withdraw_pod(service, &pod, reason, detail),
+            PodVerdict::Register { listeners, epoch } => {
+                self.register_pod(service, &pod, born, listeners, epoch);
+            }
+        }
+    }
+
+    fn pod_gone(&mut self, service: usize, pod: &PodId, reason: Reason) {
+        let entry = self.books.services.get_mut(service).and_then(|book| book.remove(&pod.uid));
+        let Some(entry) = entry else { return };
+        self.release(service, &entry.endpoints);
+        self.dirty.notes |= entry.endpoints.is_empty();
+        for id in entry.endpoints {
+            self.depart(id, reason);
+        }
+    }
+
+    /// Withdraws what the Pod had registered, wherever its object points to now.
+    fn withdraw_pod(&mut self, service: usize, pod: &Arc<PodId>, reason: Reason, detail: Option<String>) {
+        let Some(config) = self.view.load().services.get(service).map(Arc::clone) else { return };
+        let Some(entry) = self.books.entry(service, pod) else { return };
+        let endpoints = entry.endpoints.clone();
+        if endpoints.is_empty() {
+            let same = entry.note.as_ref().is_some_and(|n| n.reason == reason && n.detail == detail);
+            if !same {
+                let (pod, since) = (Arc::clone(&entry.pod), clock::now());
+                entry.note = Some(Arc::new(PodNote { service, pod, reason, detail, since }));
+                self.dirty.notes = true;
+            }
+            return;
+        }
+        self.release(service, &endpoints);
+        for id in endpoints {
+            let Some(member) = self.members.get_mut(&id) else { continue };
+            member.source = Some(reason);
+            member.endpoint.explain(detail.clone());
+            if reason.ends_probes() {
+                member.forget(&config.config);
+            } else {
+                member.stop();
+            }
+            self.dirty.any |= member.settle();
+        }
+    }
+
+    fn register_pod(
+        &mut self,
+        service: usize,
+        pod: &Arc<PodId>,
+        born: Born,
+        listeners: Vec<Listener>,
+        epoch: u64,
+    ) {
+        let Some(config) = self.view.load().services.get(service).map(Arc::clone) else { return };
+        let Some(entry) = self.books.entry(service, pod) else { return };
+        let restarted = entry.epoch.replace(epoch).is_some_and(|before| before != epoch);
+        let known = std::mem::take(&mut entry.endpoints);
+        self.dirty.notes |= known.is_empty();
+        let mut kept = Vec::with_capacity(listeners.len());
+        let mut new = Vec::new();
+        for listener in listeners {
+            let same = |id: &&u64| {
+                !kept.contains(*id) && self.members.get(id).is_some_and(|m| m.endpoint.is_at(&listener))
+            };
+            match known.iter().find(same) {
+                Some(id) => kept.push(*id),
+                None => new.push(listener),
+            }
+        }
+        // The old incarnation before the new one: at no instant both.
+        let replaced: Vec<u64> = known.into_iter().filter(|id| !kept.contains(id)).collect();
+        self.release(service, &replaced);
+        for id in replaced {
+            self.depart(id, Reason::Replaced);
+        }
+        for listener in new {
+            let metrics = |url: &str, role| self.families.for_endpoint(url, role);
+            let endpoint = Endpoint::new(&listener, self.threads, &config.config.upstream, metrics);
+            kept.push(endpoint.id);
+            self.members.insert(endpoint.id, Member::new(Arc::clone(&endpoint), &config.config, service));
+            self.dirty.added.entry(service).or_default().push(endpoint);
+        }
+        for id in &kept {
+            let taken = !self.claim(*id, &pod.uid, born);
+            let Some(member) = self.members.get_mut(id) else { continue };
+            member.source = None;
+            member.taken = taken;
+            if restarted {
+                member.forget(&config.config);
+            }
+            if taken {
+                member.stop();
+            } else if let Some(lanes) = &self.lanes {
+                member.probe(&config.config, &mut self.job, &**lanes);
+            }
+            self.dirty.any |= member.settle();
+        }
+        if let Some(entry) = self.books.entry(service, pod) {
+            entry.endpoints = kept;
+            entry.note = None;
+        }
+    }
+
+    /// Makes the Pod the owner of this endpoint's address, and withdraws who was. `false`: a later Pod has it.
+    fn claim(&mut self, id: u64, uid: &str, born: Born) -> bool {
+        let Some(address) = self.members.get(&id).map(|m| m.endpoint.authority.clone()) else { return false };
+        match self.books.owners.get(&address) {
+            Some(owner) if owner.uid == uid => return true,
+            Some(owner) if owner.born > born => return false,
+            Some(owner) => {
+                warn!(
+                    address,
+                    pod_uid = uid,
+                    before = owner.uid,
+                    "a later Pod has the address of another; that one is withdrawn"
+                );
+                self.evict(&address, uid);
+            }
+            None => {}
+        }
+        self.books.owners.insert(address, Owner { uid: uid.to_owned(), born });
+        true
+    }
+
+    /// Withdraws every endpoint of other Pods at this address, whatever its service.
+    fn evict(&mut self, address: &str, uid: &str) {
+        for member in self.members.values_mut() {
+            let other = member.endpoint.pod.as_ref().is_some_and(|pod| pod.uid != uid);
+            if other && member.endpoint.authority == address {
+                member.taken = true;
+                member.stop();
+                self.dirty.any |= member.settle();
+            }
+        }
+    }
+
+    /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there.
+    fn release(&mut self, service: usize, endpoints: &[u64]) {
+        for id in endpoints {
+            let Some(member) = self.members.get(id) else { continue };
+            let endpoint = &member.endpoint;
+            let Some(pod) = &endpoint.pod else { continue };
+            let shared = self.books.services.iter().enumerate().filter(|(other, _)| *other != service).any(
+                |(_, book)| {
+                    let entry = book.get(&pod.uid);
+                    entry.is_some_and(|entry| {
+                        entry
+                            .endpoints
+                            .iter()
+                            .filter_map(|id| self.members.get(id))
+                            .any(|m| m.source.is_none() && m.endpoint.authority == endpoint.authority)
+                    })
+                },
+            );
+            let owner = self.books.owners.get(&endpoint.authority);
+            if !shared && owner.is_some_and(|owner| owner.uid == pod.uid) {
+                let address = endpoint.authority.clone();
+                self.books.owners.remove(&address);
+            }
+        }
+    }
+}
