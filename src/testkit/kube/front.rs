@@ -14,6 +14,7 @@ use tower_service::Service;
 use super::answer::answer;
 use super::handle::FakeKube;
 use super::reply::Reply;
+use super::server::FakeServer;
 use super::state::Shared;
 
 /// Who takes a request.
@@ -42,6 +43,11 @@ impl Entry {
     pub fn with_token(mut self, token: &str) -> Self {
         self.token = Some(HeaderValue::try_from(format!("Bearer {token}")).unwrap());
         self
+    }
+
+    /// The same way in over HTTP, on a free port of 127.0.0.1; what tokens requests carry is up to the client.
+    pub async fn serve(&self) -> FakeServer {
+        FakeServer::start(Self { token: None, ..self.clone() }).await
     }
 
     /// A client of the namespace `default`. Needs a runtime.

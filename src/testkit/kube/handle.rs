@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::front::{Entry, Target};
 use super::log::{Recorded, RequestKind};
 use super::replica::ReplicaHandle;
+use super::server::FakeServer;
 use super::settings::WatchList;
 use super::state::{Command, Shared, State};
 use super::status::Status;
@@ -308,7 +309,7 @@ impl FakeKube {
     /// Waits until this holds; panics after a minute of tokio's clock.
     pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let mut bell = self.shared.bell();
-        let limit = Duration::from_secs(60);
+        let limit = Duration::from_mins(1);
         let waited = tokio::time::timeout(limit, async {
             while !holds(self) {
                 // The server outlives this call, so the bell does.
@@ -334,6 +335,11 @@ impl FakeKube {
     /// The way in through a load balancer that takes the replicas in turn, request by request.
     pub fn balanced(&self) -> Entry {
         Entry::new(self, Target::InTurn)
+    }
+
+    /// Replica 0 over HTTP, on a free port of 127.0.0.1.
+    pub async fn serve(&self) -> FakeServer {
+        self.entry().serve().await
     }
 
     /// A client of replica 0, in memory. Needs a runtime.

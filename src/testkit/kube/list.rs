@@ -26,7 +26,8 @@ impl Token {
     fn encode(&self) -> String {
         let version = self.version.map_or("-1".to_owned(), |v| v.to_string());
         let plain = format!("{version}/{}/{}", self.last.ns, self.last.name);
-        plain.bytes().map(|byte| format!("{byte:02x}")).collect()
+        let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+        plain.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
     fn decode(token: &str) -> Option<Self> {

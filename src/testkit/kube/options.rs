@@ -85,11 +85,10 @@ impl ListOptions {
                 refuse("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
             }
             (Some(0), None | Some("NotOlderThan")) => Ok(At::Any),
-            (Some(v), Some("NotOlderThan")) => Ok(At::NotOlderThan(v)),
             (Some(v), Some("Exact")) => Ok(At::Exactly(v)),
             // As it was before resourceVersionMatch: a page is exact.
             (Some(v), None) if limit.is_some() => Ok(At::Exactly(v)),
-            (Some(v), None) => Ok(At::NotOlderThan(v)),
+            (Some(v), None | Some("NotOlderThan")) => Ok(At::NotOlderThan(v)),
             (_, Some(_)) => refuse("supported values: \"Exact\", \"NotOlderThan\", \"\""),
         }
     }

@@ -6,6 +6,7 @@ use super::fault::Fault;
 use super::front::{Entry, Target};
 use super::handle::FakeKube;
 use super::log::RequestKind;
+use super::server::FakeServer;
 use super::state::{Command, Shared};
 
 /// One replica: how far behind it is, and its own faults.
@@ -95,6 +96,11 @@ impl ReplicaHandle {
     /// The way in through this replica.
     pub fn entry(&self) -> Entry {
         Entry::new(&self.fake, Target::Replica(self.index))
+    }
+
+    /// This replica over HTTP, on a free port of 127.0.0.1.
+    pub async fn serve(&self) -> FakeServer {
+        self.entry().serve().await
     }
 
     /// A client of this replica, in memory. Needs a runtime.

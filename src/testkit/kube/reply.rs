@@ -17,7 +17,7 @@ enum Source {
     Whole(Option<Bytes>),
     /// A watcher on its way to its next bytes.
     Watch(Pin<Box<dyn Future<Output = Stepped> + Send>>),
-    Broken,
+    Over,
 }
 
 /// A response body. Dropping it closes the watch behind it.
@@ -25,6 +25,8 @@ pub struct Reply {
     source: Source,
     /// Bytes until it breaks; none: it does not.
     left: Option<usize>,
+    /// It breaks at the next poll.
+    breaking: bool,
 }
 
 impl fmt::Debug for Reply {
@@ -35,11 +37,11 @@ impl fmt::Debug for Reply {
 
 impl Reply {
     pub(super) fn full(bytes: Bytes) -> Self {
-        Self { source: Source::Whole(Some(bytes).filter(|b| !b.is_empty())), left: None }
+        Self { source: Source::Whole(Some(bytes).filter(|b| !b.is_empty())), left: None, breaking: false }
     }
 
     pub(super) fn watch(watcher: Watcher) -> Self {
-        Self { source: Source::Watch(Box::pin(step(watcher))), left: None }
+        Self { source: Source::Watch(Box::pin(step(watcher))), left: None, breaking: false }
     }
 
     #[must_use]
@@ -51,11 +53,11 @@ impl Reply {
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         match &mut self.source {
             Source::Whole(bytes) => Poll::Ready(bytes.take().map(Ok)),
-            Source::Broken => Poll::Ready(None),
+            Source::Over => Poll::Ready(None),
             Source::Watch(future) => {
                 let (watcher, bytes) = ready!(future.as_mut().poll(cx));
                 if bytes.is_none() {
-                    self.source = Source::Broken;
+                    self.source = Source::Over;
                 } else {
                     *future = Box::pin(step(watcher));
                 }
@@ -64,8 +66,14 @@ impl Reply {
         }
     }
 
-    fn break_now(&mut self) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.source = Source::Broken;
+    /// An HTTP server forgets what it has not written yet when a body breaks: it gets one turn to write it.
+    fn poll_break(&mut self, cx: &Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if !std::mem::replace(&mut self.breaking, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.source = Source::Over;
+        self.breaking = false;
         self.left = None;
         Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())))
     }
@@ -82,11 +90,11 @@ impl http_body::Body for Reply {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
-        if this.left == Some(0) {
-            return this.break_now();
+        if this.left == Some(0) || this.breaking {
+            return this.poll_break(cx);
         }
-        let bytes = ready!(this.poll_bytes(cx));
-        Poll::Ready(match (bytes, this.left) {
+        Poll::Ready(match (ready!(this.poll_bytes(cx)), this.left) {
+            (Some(Err(_)), _) => return this.poll_break(cx),
             (Some(Ok(mut bytes)), Some(left)) => {
                 bytes.truncate(left);
                 this.left = Some(left - bytes.len());
@@ -97,7 +105,7 @@ impl http_body::Body for Reply {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!((&self.source, self.left), (Source::Whole(None) | Source::Broken, None))
+        matches!((&self.source, self.left), (Source::Whole(None) | Source::Over, None))
     }
 
     /// Whole bodies are framed by their length, as a server's are, also those that break before it.
@@ -105,7 +113,7 @@ impl http_body::Body for Reply {
         match &self.source {
             Source::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Source::Watch(_) => SizeHint::default(),
-            Source::Broken => SizeHint::with_exact(0),
+            Source::Over => SizeHint::with_exact(0),
         }
     }
 }

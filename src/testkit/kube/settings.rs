@@ -35,7 +35,7 @@ impl Default for Settings {
             empty_continue: false,
             consistent_reads: false,
             tokens: None,
-            bookmark_every: Duration::from_secs(60),
+            bookmark_every: Duration::from_mins(1),
             watch_timeout: Duration::from_mins(45),
         }
     }

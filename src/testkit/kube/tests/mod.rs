@@ -1,8 +1,11 @@
 //! The fake against what was measured on a real server, raw and through the real client library.
 
 mod client;
+mod faults;
 mod list;
+mod serve;
 mod watch;
+mod writes;
 
 use std::time::Duration;
 
