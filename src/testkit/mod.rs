@@ -4,6 +4,7 @@
 //!   exactly what it received and when the peer left.
 //! * [`client`] — clients that hide nothing: raw HTTP/1.1 bytes, and h2 with its frames.
 //! * [`memory`] — named in-memory "hosts", so that a whole conversation runs on a paused clock.
+//! * [`kube`] — a stateful Kubernetes API server for Pods, in memory or on loopback, with scripted faults.
 //! * [`router`] — a whole router in the test's own runtime, and the invariants after every replay.
 //! * [`wire`] — what both sides share: transports that can be reset, heads, framing, splits.
 //! * [`upstream`] — the product's upstream client over scripted bytes.
@@ -18,6 +19,7 @@ pub mod client;
 pub mod engine;
 pub mod eventually;
 pub mod fixtures;
+pub mod kube;
 pub mod memory;
 pub mod metrics;
 pub mod openai;

@@ -19,12 +19,12 @@ struct State {
     waiting: Vec<Waker>,
 }
 
-/// The switch, shared by all connections of an engine.
+/// The switch, shared by all connections of an engine or server.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Gate(Arc<Mutex<State>>);
+pub(in crate::testkit) struct Gate(Arc<Mutex<State>>);
 
 impl Gate {
-    pub(super) fn freeze(&self, frozen: bool) {
+    pub(in crate::testkit) fn freeze(&self, frozen: bool) {
         let mut state = self.0.lock();
         state.frozen = frozen;
         if !frozen {
@@ -46,9 +46,9 @@ impl Gate {
 
 /// A transport behind the switch.
 #[derive(Debug)]
-pub(super) struct Gated<IO> {
-    pub(super) io: IO,
-    pub(super) gate: Gate,
+pub(in crate::testkit) struct Gated<IO> {
+    pub(in crate::testkit) io: IO,
+    pub(in crate::testkit) gate: Gate,
 }
 
 impl<IO: Wire> Wire for Gated<IO> {

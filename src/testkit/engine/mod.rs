@@ -15,7 +15,7 @@
 //! ```
 
 mod conn;
-mod gate;
+pub(in crate::testkit) mod gate;
 mod handle;
 mod log;
 pub mod openai;
