@@ -14,8 +14,40 @@ use super::auth::Actor;
 use super::{AdminState, answer};
 use crate::telemetry::AUDIT;
 
-/// One endpoint as `GET /endpoints` shows it (I14).
+/// `GET /endpoints`: everything that is known, and why each gets no requests (I14).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fleet {
+    /// Version of the snapshot that requests are decided on.
+    #[serde(default)]
+    pub snapshot: u64,
+    pub endpoints: Vec<EndpointStatus>,
+    /// Known Pods that give no endpoint.
+    #[serde(default)]
+    pub pods: Vec<PodStatus>,
+}
+
+/// A Pod that gives no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodStatus {
+    pub service: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub reason: Cow<'static, str>,
+    pub detail: Option<String>,
+    /// For so long, seconds.
+    pub since_s: u64,
+}
+
+/// The lane of an endpoint's URL: what its engine is being asked before its first request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneStatus {
+    pub busy: bool,
+    pub waiting: usize,
+}
+
+/// One endpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointStatus {
     /// What the `drain` route takes; percent-encoded there if need be.
     pub id: String,
@@ -34,6 +66,25 @@ pub struct EndpointStatus {
     pub ejected: bool,
     /// Taken out by `PUT …/drain`.
     pub draining: bool,
+    /// More of the reason, in words.
+    #[serde(default)]
+    pub detail: Option<String>,
+    /// Since the reason changed last, seconds.
+    #[serde(default)]
+    pub since_s: u64,
+    /// `namespace/name` of its Pod.
+    #[serde(default)]
+    pub pod: Option<String>,
+    #[serde(default)]
+    pub pod_uid: Option<String>,
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub revision: Option<String>,
+    #[serde(default)]
+    pub pairing_token: Option<String>,
+    #[serde(default)]
+    pub lane: LaneStatus,
 }
 
 /// What a drain order did.
@@ -50,8 +101,8 @@ pub enum DrainChange {
 
 /// The registry, as far as operators reach it.
 pub trait EndpointControl: Send + Sync {
-    /// Every endpoint, sorted as it should be shown. Reading changes nothing.
-    fn list(&self) -> Vec<EndpointStatus>;
+    /// Everything known, sorted as it should be shown. Reading changes nothing.
+    fn list(&self) -> Fleet;
 
     /// Withdraws the endpoint (`true`) or ends that (`false`), and is over once no new request can be decided otherwise.
     fn set_drain<'a>(
@@ -61,8 +112,8 @@ pub trait EndpointControl: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = DrainChange> + Send + 'a>>;
 }
 
-pub(super) async fn list(State(state): State<AdminState>) -> Json<serde_json::Value> {
-    Json(json!({"endpoints": state.endpoints.list()}))
+pub(super) async fn list(State(state): State<AdminState>) -> Json<Fleet> {
+    Json(state.endpoints.list())
 }
 
 pub(super) async fn drain(

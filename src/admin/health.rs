@@ -17,7 +17,7 @@ pub struct Readiness {
     /// Checks that have not passed.
     pub awaiting: Vec<Cow<'static, str>>,
     /// Checks that have; shown by `?verbose`.
-    pub passed: Vec<&'static str>,
+    pub passed: Vec<Cow<'static, str>>,
 }
 
 pub(super) async fn live() -> &'static str {

@@ -8,10 +8,11 @@ mod answer;
 pub mod auth;
 mod endpoints;
 mod health;
+mod observer;
 mod status;
 
 pub use auth::AdminToken;
-pub use endpoints::{DrainChange, EndpointControl, EndpointStatus};
+pub use endpoints::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
 pub use health::Readiness;
 pub use status::{RoleStatus, RouterStatus, ServiceStatus};
 
@@ -27,6 +28,7 @@ use axum::routing::{get, put};
 use tokio::sync::Semaphore;
 
 use crate::metrics::{self, Metrics};
+use crate::registry::Unobservable;
 
 /// What the routes show and change. Everything is owned elsewhere.
 #[derive(Clone)]
@@ -36,6 +38,8 @@ pub struct AdminState {
     /// Asked at every `/status`.
     pub status: Arc<dyn Fn() -> RouterStatus + Send + Sync>,
     pub endpoints: Arc<dyn EndpointControl>,
+    /// Asked at every `/observer/endpoints`.
+    pub observe: Arc<dyn Fn() -> Result<Vec<u8>, Unobservable> + Send + Sync>,
     /// Brings gauges that are read from state up to date; called before each scrape.
     pub refresh: Arc<dyn Fn() + Send + Sync>,
     /// The configuration in force as YAML. Paths of secret files, never their content.
@@ -66,6 +70,7 @@ pub fn routes(state: AdminState) -> Router {
         .route("/metrics/endpoints", get(move |state| endpoint_metrics(state, turns)))
         .route("/status", get(status::status))
         .route("/endpoints", get(endpoints::list))
+        .route("/observer/endpoints", get(observer::endpoints))
         .route("/endpoints/{id}/drain", drain)
         .route("/config", get(config_text))
         .fallback(answer::unknown_path)

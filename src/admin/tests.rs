@@ -56,8 +56,8 @@ struct Fleet {
 }
 
 impl EndpointControl for Fleet {
-    fn list(&self) -> Vec<EndpointStatus> {
-        vec![EndpointStatus {
+    fn list(&self) -> super::Fleet {
+        let endpoints = vec![EndpointStatus {
             id: "3".to_owned(),
             service: "chat".to_owned(),
             url: "http://10.0.0.7:8000".to_owned(),
@@ -68,7 +68,9 @@ impl EndpointControl for Fleet {
             handoffs: 0,
             ejected: false,
             draining: false,
-        }]
+            ..EndpointStatus::default()
+        }];
+        super::Fleet { snapshot: 4, endpoints, pods: vec![] }
     }
 
     fn set_drain<'a>(
@@ -126,7 +128,8 @@ impl Admin {
         }
         let words =
             Vocabulary { routes: &["chat"], error_codes: &[], retry_reasons: &[], phases: &["running"] };
-        let (passed, awaiting) = (vec!["configuration"], vec!["endpoints".into(), "front door".into()]);
+        let (passed, awaiting) =
+            (vec!["configuration".into()], vec!["endpoints".into(), "front door".into()]);
         let readiness = Readiness { ready: false, phase: "running", awaiting, passed };
         let (fleet, readiness) = (Arc::new(fleet), Arc::new(Mutex::new(readiness)));
         let asked = Arc::clone(&readiness);
@@ -134,6 +137,7 @@ impl Admin {
             readiness: Arc::new(move || asked.lock().clone()),
             status: Arc::new(example_status),
             endpoints: Arc::clone(&fleet) as Arc<dyn EndpointControl>,
+            observe: Arc::new(|| Ok(br#"{"workers":[]}"#.to_vec())),
             refresh: Arc::new(|| {}),
             config_text: Arc::new(arc_swap::ArcSwap::from_pointee("listen: 0.0.0.0:8080\n".to_owned())),
             metrics: Metrics::new(&words).unwrap(),
@@ -226,7 +230,7 @@ async fn probes_say_what_is_awaited_and_which_phase_it_is() {
     let reply = admin.get("/readyz").await;
     assert_eq!((reply.status, reply.body.contains("awaiting: endpoints, front door")), (503, true));
     *admin.readiness.lock() =
-        Readiness { ready: true, phase: "running", awaiting: vec![], passed: vec!["endpoints"] };
+        Readiness { ready: true, phase: "running", awaiting: vec![], passed: vec!["endpoints".into()] };
     let reply = admin.get("/readyz").await;
     assert_eq!((reply.status, reply.body.as_str()), (200, "ok\n"));
     let reply = admin.get("/readyz?verbose").await;

@@ -15,6 +15,7 @@ use super::status::status;
 use crate::admin::{AdminState, AdminToken, Readiness};
 use crate::config::secret_file::{Mistake, Secret, Watched};
 use crate::config::{self, Authorization, RouterConfig};
+use crate::discovery::Probers;
 use crate::drain::{Phase, Phases, Tracker};
 use crate::metrics::{Metrics, NO_SERVICE, Vocabulary};
 use crate::proxy::admission::{ApiKeys, Bound};
@@ -22,7 +23,7 @@ use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accepted, Lane, Load, lane};
 use crate::proxy::request::route::Route;
 use crate::proxy::{dispatch, rescue};
-use crate::registry::{Handle, Writer};
+use crate::registry::{Handle, Lanes, Observer, Synced, Writer};
 use crate::telemetry::access::AccessSink;
 use crate::types::clock;
 use crate::upstream::{Dial, Pool};
@@ -107,7 +108,16 @@ pub(super) fn build_logging_to(
         None => AccessSink::start(&config.access_log, counters),
     }
     .context("access_log.sink")?;
-    let (writer, view, changes) = Writer::new(&config.services, threads, &metrics.endpoints);
+    let (mut writer, view, changes) = Writer::new(&config.services, threads, &metrics.endpoints);
+    let probers =
+        Probers::new(Arc::clone(&dial), Tracker::default(), &changes, metrics.discovery.lanes.clone());
+    let probers: Arc<dyn Lanes> = Arc::new(probers);
+    writer.ask(Arc::clone(&probers));
+    let observer = Arc::new(Observer::new(Arc::clone(&view), Arc::clone(&probers)));
+    let gpustack =
+        |s: &config::Service| s.pods.as_ref().is_some_and(|p| p.dialect == config::Dialect::Gpustack);
+    let observer_in_front =
+        config.observer.on_front_door.unwrap_or_else(|| config.services.iter().any(gpustack));
     let phases = Arc::new(Phases::default());
     let config_text = Arc::new(ArcSwap::from_pointee(config::print(&config)));
     let shared = Arc::new(Shared {
@@ -122,6 +132,8 @@ pub(super) fn build_logging_to(
         keys,
         secrets,
         metrics: Arc::clone(&metrics),
+        observer: Arc::clone(&observer),
+        observer_in_front,
         services,
         no_service,
     });
@@ -135,7 +147,7 @@ pub(super) fn build_logging_to(
         ));
         lanes.push(lane);
     }
-    let control = Arc::new(Control::new(Arc::clone(&shared), changes.clone()));
+    let control = Arc::new(Control::new(Arc::clone(&shared), changes.clone(), probers));
     let refresh = Arc::clone(&control);
     let ready = Arc::clone(&shared);
     let loads: Vec<_> = workers.iter().map(|(worker, _)| Arc::clone(&worker.load)).collect();
@@ -145,6 +157,7 @@ pub(super) fn build_logging_to(
         readiness,
         status: Arc::new(move || status(&shown, &asked(), since)),
         endpoints: control,
+        observe: Arc::new(move || observer.endpoints()),
         refresh: Arc::new(move || refresh.refresh()),
         config_text,
         metrics,
@@ -176,12 +189,29 @@ fn secret(service: &config::Service) -> anyhow::Result<Option<Arc<Watched<Header
 }
 
 /// No selectable endpoint is still ready: it answers 503 (I9). A traffic thread that died is not: part of the
-/// connections would hang.
+/// connections would hang. Of services whose Pods are awaited one has to be known, and the others known or refused.
 fn readiness(shared: &Shared, loads: &[Arc<Load>]) -> Readiness {
     let phase = shared.phases.now();
     let running = phase == Phase::Running;
     let dead = loads.iter().enumerate().filter(|(_, load)| load.died());
-    let awaiting: Vec<_> = dead.map(|(index, _)| Cow::Owned(format!("traffic-{index}"))).collect();
-    let passed = if running { vec!["listening", "endpoints"] } else { vec![] };
+    let mut awaiting: Vec<_> = dead.map(|(index, _)| Cow::Owned(format!("traffic-{index}"))).collect();
+    let mut passed = Vec::new();
+    if running {
+        passed.push(Cow::Borrowed("listening"));
+        let snapshot = shared.view.load();
+        let states: Vec<_> = snapshot.services.iter().map(|s| (&s.config.name, s.sync.now())).collect();
+        let some = states.iter().any(|(_, sync)| *sync == Synced::Ready);
+        for (name, sync) in states {
+            match sync {
+                Synced::Ready => passed.push(Cow::Owned(format!("endpoints of {name}"))),
+                Synced::Refused(_) if some => {}
+                Synced::Refused(status) => {
+                    awaiting.push(Cow::Owned(format!("endpoints of {name} (refused with {status})")));
+                }
+                Synced::Waiting => awaiting.push(Cow::Owned(format!("endpoints of {name} (first list)"))),
+                Synced::Listed => awaiting.push(Cow::Owned(format!("endpoints of {name} (first verdicts)"))),
+            }
+        }
+    }
     Readiness { ready: running && awaiting.is_empty(), phase: phase.as_str(), awaiting, passed }
 }

@@ -7,20 +7,22 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::admin::{DrainChange, EndpointControl, EndpointStatus};
+use crate::admin::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
 use crate::proxy::context::Shared;
-use crate::registry::{Change, Endpoint, Handle, Reason};
+use crate::registry::{Change, Endpoint, Handle, LaneState, Lanes, PodNote, Reason, Snapshot};
+use crate::types::clock::{self, Instant};
 
 /// The registry as operators reach it.
 #[derive(Debug)]
 pub struct Control {
     shared: Arc<Shared>,
     changes: Handle,
+    lanes: Arc<dyn Lanes>,
 }
 
 impl Control {
-    pub fn new(shared: Arc<Shared>, changes: Handle) -> Self {
-        Self { shared, changes }
+    pub fn new(shared: Arc<Shared>, changes: Handle, lanes: Arc<dyn Lanes>) -> Self {
+        Self { shared, changes, lanes }
     }
 
     fn endpoints(&self) -> Vec<Arc<Endpoint>> {
@@ -33,20 +35,33 @@ impl Control {
         for endpoint in self.endpoints() {
             endpoint.metrics.set_load(endpoint.holds(), endpoint.pool.len(), endpoint.is_selectable());
         }
+        count(&self.shared, &self.shared.view.load());
         let buffered = i64::try_from(self.shared.buffered.used()).unwrap_or(i64::MAX);
         self.shared.metrics.router.buffered_bytes.set(buffered);
     }
 }
 
 impl EndpointControl for Control {
-    fn list(&self) -> Vec<EndpointStatus> {
+    fn list(&self) -> Fleet {
         let snapshot = self.shared.view.load();
-        let mut list = Vec::new();
+        let name = |index: usize| snapshot.services.get(index).map_or("", |s| s.config.name.as_str());
+        let mut endpoints = Vec::new();
         for service in &snapshot.services {
-            list.extend(service.all().map(|e| status(&service.config.name, e)));
+            endpoints.extend(service.all().map(|e| self.status(&service.config.name, e)));
         }
-        list.sort_by(|a, b| (&a.url, &a.role).cmp(&(&b.url, &b.role)));
-        list
+        endpoints
+            .extend(snapshot.departed.iter().map(|gone| self.status(name(gone.service), &gone.endpoint)));
+        endpoints.sort_by(|a, b| (&a.url, &a.role).cmp(&(&b.url, &b.role)));
+        let pods = snapshot.notes.iter().map(|note| PodStatus {
+            service: name(note.service).to_owned(),
+            namespace: note.pod.namespace.clone(),
+            name: note.pod.name.clone(),
+            uid: note.pod.uid.clone(),
+            reason: Cow::Borrowed(note.reason.as_str()),
+            detail: note.detail.clone(),
+            since_s: age(note.since),
+        });
+        Fleet { snapshot: snapshot.version, endpoints, pods: pods.collect() }
     }
 
     fn set_drain<'a>(
@@ -75,18 +90,53 @@ impl EndpointControl for Control {
     }
 }
 
-fn status(service: &str, endpoint: &Endpoint) -> EndpointStatus {
-    let selectable = endpoint.is_selectable();
-    EndpointStatus {
-        id: endpoint.id.to_string(),
-        service: service.to_owned(),
-        url: endpoint.url.clone(),
-        role: Cow::Borrowed(endpoint.role.as_str()),
-        selectable,
-        reason: (!selectable).then(|| Cow::Borrowed(endpoint.reason().as_str())),
-        in_flight: endpoint.holds(),
-        handoffs: endpoint.handoffs.count(),
-        ejected: endpoint.ejection.is_ejected(),
-        draining: endpoint.reason() == Reason::AdminDrain,
+impl Control {
+    fn status(&self, service: &str, endpoint: &Endpoint) -> EndpointStatus {
+        let selectable = endpoint.is_selectable();
+        let named = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let LaneState { busy, waiting } = self.lanes.state(&endpoint.url);
+        EndpointStatus {
+            id: endpoint.id.to_string(),
+            service: service.to_owned(),
+            url: endpoint.url.clone(),
+            role: Cow::Borrowed(endpoint.role.as_str()),
+            selectable,
+            reason: (!selectable).then(|| Cow::Borrowed(endpoint.reason().as_str())),
+            in_flight: endpoint.holds(),
+            handoffs: endpoint.handoffs.count(),
+            ejected: endpoint.ejection.is_ejected(),
+            draining: endpoint.reason() == Reason::AdminDrain,
+            detail: endpoint.detail().map(|detail| String::clone(&detail)),
+            since_s: age(endpoint.last_change()),
+            pod: endpoint.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),
+            pod_uid: endpoint.pod.as_ref().map(|pod| pod.uid.clone()),
+            model: endpoint.model.clone(),
+            revision: named(&endpoint.revision),
+            pairing_token: named(&endpoint.token),
+            lane: LaneStatus { busy, waiting },
+        }
     }
+}
+
+fn age(since: Instant) -> u64 {
+    clock::now().saturating_duration_since(since).as_secs()
+}
+
+/// Endpoints and Pods of each service by reason, and the ages of what the API server told.
+fn count(shared: &Shared, snapshot: &Snapshot) {
+    let discovery = &shared.metrics.discovery;
+    for service in &snapshot.services {
+        for reason in Reason::ALL {
+            let endpoints = service.all().filter(|e| e.reason() == reason).count() as u64;
+            let noted = |note: &&Arc<PodNote>| is_noted(note, service.index, reason);
+            let pods = snapshot.notes.iter().filter(noted).count() as u64;
+            discovery.set_endpoints(&service.config.name, reason.as_str(), endpoints, pods);
+        }
+    }
+    discovery.snapshot_version.set(i64::try_from(snapshot.version).unwrap_or(i64::MAX));
+    discovery.refresh_ages();
+}
+
+fn is_noted(note: &PodNote, service: usize, reason: Reason) -> bool {
+    note.service == service && note.reason == reason
 }

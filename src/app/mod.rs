@@ -2,6 +2,7 @@
 //!
 //! * `build` — every part, wired, nothing running yet; tests start it on their own runtime and transports.
 //! * `limits` — descriptors, memory and cores turned into the `auto` values.
+//! * `pods` — discovery of Pods, on a thread of its own.
 //! * `probe` — what engines are asked beside requests.
 //! * `control` — what the admin routes see and change.
 //! * `reload` — changes of the configuration file while it runs.
@@ -11,6 +12,7 @@
 mod build;
 mod control;
 mod limits;
+mod pods;
 mod probe;
 mod reload;
 mod run;
@@ -18,4 +20,5 @@ mod status;
 
 pub use build::{Router, build};
 pub use control::Control;
+pub use pods::discover;
 pub use run::{Started, run, start};

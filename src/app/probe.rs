@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::Method;
 use serde::Deserialize;
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::config::EngineKind;
 use crate::drain::Tracker;
 use crate::proxy::context::Shared;
-use crate::registry::{Endpoint, Reason, Service};
-use crate::types::clock;
-use crate::upstream::{self, Conn, Decoder, Frame, Limits, Outbound};
+use crate::registry::{Endpoint, Service};
+use crate::upstream::{self, Question};
 
 /// Between two questions to an engine that has not answered, and to one that has.
 const UNKNOWN: Duration = Duration::from_secs(5);
 const KNOWN: Duration = Duration::from_mins(1);
+/// Between two looks at which decodes there are.
+const PACE: Duration = Duration::from_millis(200);
 /// Longest time for one question, and the largest answer, bytes: it lists every argument of the server.
 const LIMIT: Duration = Duration::from_secs(5);
 const MOST: usize = 1 << 20;
@@ -45,8 +45,22 @@ impl Probes {
         Self { tasks, shared, stop, started: HashSet::new() }
     }
 
+    /// Follows the snapshots, until the writer ends or the process stops.
+    pub(super) async fn run(mut self, mut versions: watch::Receiver<u64>) {
+        let stop = self.stop.clone();
+        loop {
+            self.follow();
+            match stop.run_until_cancelled(versions.changed()).await {
+                Some(Ok(())) => {}
+                _ => return,
+            }
+            // A burst of changes is one look.
+            let _ = stop.run_until_cancelled(sleep(PACE)).await;
+        }
+    }
+
     /// Starts those that the newest snapshot asks for. One whose endpoint was removed ends by itself.
-    pub(super) fn follow(&mut self) {
+    fn follow(&mut self) {
         let now = self.shared.view.load();
         let asked = |service: &&Arc<Service>| {
             let auto = service.config.upstream.cancel_decode_grace.is_none();
@@ -66,10 +80,10 @@ impl Probes {
 async fn watch(shared: Arc<Shared>, endpoint: Arc<Endpoint>, stop: CancellationToken) {
     let mut pause = Duration::ZERO;
     while stop.run_until_cancelled(sleep(pause)).await.is_some() {
-        if endpoint.reason() == Reason::Removed {
+        if endpoint.reason().is_final() {
             return;
         }
-        let version = timeout(LIMIT, version(&shared, &endpoint)).await.ok().flatten();
+        let version = version(&shared, &endpoint).await;
         pause = if version.is_some() { KNOWN } else { UNKNOWN };
         let Some(version) = version else {
             debug!(endpoint = %endpoint.url, "the engine's version is not known yet");
@@ -87,24 +101,9 @@ async fn version(shared: &Shared, endpoint: &Endpoint) -> Option<String> {
     struct Info {
         version: String,
     }
-    let io = shared.dial.dial(&endpoint.host, endpoint.port).await.ok()?;
-    let mut conn = Conn::new(io, usize::MAX);
-    let head =
-        format!("GET /server_info HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", endpoint.authority);
-    let out = Outbound { method: Method::GET, segments: vec![Bytes::from(head)] };
-    let limits =
-        Limits { first_byte: Some(LIMIT), write_stall: Some(LIMIT), deadline: Some(clock::now() + LIMIT) };
-    let answer = upstream::exchange(&mut conn, &out, limits, None).await.ok()?;
-    let (mut decoder, mut body) = (Decoder::new(answer.head.framing), BytesMut::new());
-    loop {
-        match decoder.step(conn.buffer()).ok()? {
-            Frame::Data(data) if body.len() + data.len() <= MOST => body.extend_from_slice(&data),
-            Frame::Data(_) => return None,
-            Frame::End => break,
-            Frame::NeedMore if conn.fill().await.ok()? == 0 => break,
-            Frame::NeedMore => {}
-        }
-    }
+    let (host, port) = (endpoint.host.as_str(), endpoint.port);
+    let question = Question { host, port, path: "/server_info", limit: LIMIT, most: MOST };
+    let (_, body) = upstream::get(&*shared.dial, question).await.ok()?;
     serde_json::from_slice::<Info>(&body).ok().map(|info| info.version)
 }
 

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::limits;
-use super::probe::Probes;
 use crate::config::secret_file::Fingerprint;
 use crate::config::{self, Origin, Problem, RouterConfig, changes};
 use crate::proxy::context::Shared;
@@ -65,7 +64,7 @@ impl Reload {
     }
 
     /// Until `stop`. For a runtime that serves no traffic.
-    pub(super) async fn run(mut self, mut hangup: Signal, mut probes: Probes, stop: CancellationToken) {
+    pub(super) async fn run(mut self, mut hangup: Signal, stop: CancellationToken) {
         loop {
             let asked = tokio::select! {
                 () = stop.cancelled() => return,
@@ -74,8 +73,8 @@ impl Reload {
             };
             if asked && self.origin.file.is_none() {
                 info!("SIGHUP: there is no configuration file to read again");
-            } else if (asked || self.file_changed().await) && self.reload().await {
-                probes.follow();
+            } else if asked || self.file_changed().await {
+                self.reload().await;
             }
         }
     }
@@ -86,15 +85,15 @@ impl Reload {
         self.file.settled(now)
     }
 
-    /// Reads the file and takes it over, or leaves everything as it is. Whether anything changed.
-    async fn reload(&mut self) -> bool {
+    /// Reads the file and takes it over, or leaves everything as it is.
+    async fn reload(&mut self) {
         let origin = self.origin.clone();
         let read = off_runtime(move || {
             // Before the content: what is written in between looks different at the next poll.
             let fingerprint = origin.file.as_deref().and_then(|path| Fingerprint::of(path).ok());
             (fingerprint, origin.load())
         });
-        let Some((fingerprint, loaded)) = read.await else { return false };
+        let Some((fingerprint, loaded)) = read.await else { return };
         self.file = Watch { read: fingerprint, seen: None };
         let result = match loaded {
             Ok(new) => self.take_over(new).await,
@@ -105,11 +104,10 @@ impl Reload {
         };
         let metrics = &self.shared.metrics.router;
         metrics.config_reloaded(result.is_ok());
-        result.unwrap_or(false)
     }
 
-    /// `Ok`: whether anything is different now. `Err`: nothing is, and why was said.
-    async fn take_over(&mut self, mut new: RouterConfig) -> Result<bool, ()> {
+    /// `Err`: nothing is different, and why was said.
+    async fn take_over(&mut self, mut new: RouterConfig) -> Result<(), ()> {
         let changes = changes(&self.current, &new);
         if !changes.fixed.is_empty() {
             let keys = changes.fixed.join(", ");
@@ -130,7 +128,7 @@ impl Reload {
         }
         if changes.live.is_empty() {
             info!("configuration read again: nothing to take over");
-            return Ok(false);
+            return Ok(());
         }
         let (done, replaced) = oneshot::channel();
         let services = Change::Services(new.services.clone(), done);
@@ -149,7 +147,7 @@ impl Reload {
             version = replaced.version,
             "configuration reloaded"
         );
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -15,10 +15,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::build::{Router, build_logging_to};
+use super::pods;
 use super::probe::Probes;
 use super::reload::Reload;
 use crate::admin::{self, AdminState};
 use crate::config::{self, Origin, RouterConfig};
+use crate::discovery::kube::KubeConnect;
 use crate::drain::{Phase, Phases, Signals, Tracker, run_sequence};
 use crate::proxy::admission::keys;
 use crate::proxy::context::{Shared, Worker};
@@ -92,15 +94,20 @@ pub fn start(config: RouterConfig, origin: Option<Origin>, access: Option<File>)
     }
     admin_thread(admin_listener.into_std()?, admin.clone(), Arc::clone(&phases))?;
     let tasks = Tracker::default();
+    let versions = writer.versions();
     tasks.spawn("registry-writer", writer.run());
     tasks.spawn("phase-metric", follow_phase(Arc::clone(&shared)));
     let stop = CancellationToken::new();
     watch_files(&tasks, &shared, &stop);
-    let mut probes = Probes::new(&tasks, &shared, &stop);
-    probes.follow();
+    let probes = Probes::new(&tasks, &shared, &stop);
+    tasks.spawn("engine-versions", probes.run(versions));
+    if pods::are_asked_for(&shared.config) {
+        let connect = Arc::new(KubeConnect(shared.config.kubernetes.clone()));
+        pods::thread(Arc::clone(&shared), changes.clone(), connect, stop.clone())?;
+    }
     if let Some((origin, hangup)) = origin {
         let reload = Reload::new(origin, Arc::clone(&shared), changes, Arc::clone(&admin.config_text));
-        tasks.spawn("reload", reload.run(hangup, probes, stop.clone()));
+        tasks.spawn("reload", reload.run(hangup, stop.clone()));
     }
     let router_metrics = shared.metrics.router.clone();
     tasks.spawn("accept", accept_loop(Box::new(front), lanes, places, router_metrics, phases));

@@ -74,7 +74,7 @@ impl House {
     }
 
     fn endpoints(&self) -> Vec<EndpointStatus> {
-        view::sorted(self.control.list())
+        view::sorted(self.control.list().endpoints)
     }
 
     fn facts<'a>(&'a self, endpoints: &'a [EndpointStatus]) -> Facts<'a> {
@@ -134,5 +134,6 @@ fn endpoint(id: &str, role: &'static str, url: &str) -> EndpointStatus {
         handoffs: 0,
         ejected: false,
         draining: false,
+        ..EndpointStatus::default()
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::{DashMap, Entry};
+use tokio::sync::mpsc::WeakSender;
 use tokio::time::sleep;
 use tracing::debug;
 
@@ -31,7 +32,8 @@ struct Inner {
     lanes: DashMap<String, VecDeque<Waiting>>,
     dial: Arc<dyn Dial>,
     tasks: Tracker,
-    changes: Handle,
+    /// Weak: the writer that reads these owns the lanes.
+    changes: WeakSender<Change>,
     metrics: LaneMetrics,
 }
 
@@ -44,7 +46,8 @@ struct Waiting {
 }
 
 impl Probers {
-    pub fn new(dial: Arc<dyn Dial>, tasks: Tracker, changes: Handle, metrics: LaneMetrics) -> Self {
+    pub fn new(dial: Arc<dyn Dial>, tasks: Tracker, changes: &Handle, metrics: LaneMetrics) -> Self {
+        let changes = changes.downgrade();
         Self(Arc::new(Inner { lanes: DashMap::new(), dial, tasks, changes, metrics }))
     }
 }
@@ -104,6 +107,12 @@ async fn work(inner: Arc<Inner>, url: String) {
 }
 
 impl Inner {
+    async fn tell(&self, verdict: Probed) {
+        if let Some(changes) = self.changes.upgrade() {
+            let _ = changes.send(Change::Probed(verdict)).await;
+        }
+    }
+
     /// One try. `Some`: it has to be repeated, after a pause.
     async fn ask(&self, mut waiting: Waiting) -> Option<(Waiting, Duration)> {
         let Job { endpoint, number, cancel, .. } = &waiting.job;
@@ -112,14 +121,13 @@ impl Inner {
         let (id, job) = (endpoint.id, *number);
         match result {
             Ok(facts) => {
-                let _ = self.changes.send(Change::Probed(Probed { id, job, result: Ok(facts) })).await;
+                self.tell(Probed { id, job, result: Ok(facts) }).await;
                 None
             }
             Err(why) => {
                 debug!(endpoint = %endpoint.url, why, "the engine is not ready for requests yet");
                 if waiting.told.as_ref() != Some(&why) {
-                    let told = Probed { id, job, result: Err(why.clone()) };
-                    let _ = self.changes.send(Change::Probed(told)).await;
+                    self.tell(Probed { id, job, result: Err(why.clone()) }).await;
                     waiting.told = Some(why);
                 }
                 let pause = PAUSES[waiting.failures.min(PAUSES.len() - 1)];

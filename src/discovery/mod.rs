@@ -47,8 +47,6 @@ pub struct Discovery {
     pub connect: Arc<dyn Connect>,
     pub changes: Handle,
     pub metrics: DiscoveryFamilies,
-    /// Namespace of services that name none.
-    pub namespace: String,
 }
 
 impl Discovery {
@@ -63,7 +61,7 @@ impl Discovery {
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         let latches = Arc::new(LatchStore::open(config.state_file.as_deref()));
-        for (scope, rules) in scopes(config, &self.namespace) {
+        for (scope, rules) in scopes(config) {
             let services: Vec<(Rules, DiscoveryMetrics)> = rules
                 .into_iter()
                 .map(|rules| Ok((rules.clone(), self.metrics.service(&rules.name)?)))
@@ -92,11 +90,11 @@ impl Discovery {
 }
 
 /// Services by what they watch.
-fn scopes(config: &RouterConfig, namespace: &str) -> BTreeMap<Scope, Vec<Rules>> {
+fn scopes(config: &RouterConfig) -> BTreeMap<Scope, Vec<Rules>> {
     let mut scopes: BTreeMap<Scope, Vec<Rules>> = BTreeMap::new();
     for (index, service) in config.services.iter().enumerate() {
         let Some(rules) = Rules::of(index, service) else { continue };
-        let namespace = rules.pods.namespace.clone().unwrap_or_else(|| namespace.to_owned());
+        let namespace = rules.pods.namespace.clone();
         let scope = Scope { namespace, selector: text(&rules.pods.selector) };
         scopes.entry(scope).or_default().push(rules);
     }

@@ -1,5 +1,6 @@
 //! Discovery: what the API server told, how old that is, and what it took.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +16,8 @@ pub struct DiscoveryFamilies {
     vecs: Arc<Vecs>,
     /// Every service's clocks: ages are worked out before a scrape.
     clocks: Arc<Mutex<Vec<DiscoveryMetrics>>>,
+    /// Series of endpoints and Pods by reason that exist.
+    seen: Arc<Mutex<HashSet<(u8, &'static str, String)>>>,
     pub snapshot_version: IntGauge,
     pub lanes: LaneMetrics,
 }
@@ -75,6 +78,7 @@ impl DiscoveryFamilies {
         Ok(Self {
             vecs: Arc::new(vecs),
             clocks: Arc::default(),
+            seen: Arc::default(),
             snapshot_version: build::gauge(registry, &names::SNAPSHOT_VERSION)?,
             lanes: LaneMetrics {
                 lanes: build::gauge(registry, &names::LANES)?,
@@ -114,7 +118,15 @@ impl DiscoveryFamilies {
 
     /// Endpoints of a service by reason, `selectable` among them; and Pods that give none.
     pub fn set_endpoints(&self, service: &str, reason: &'static str, endpoints: u64, pods: u64) {
-        for (vec, count) in [(&self.vecs.endpoints, endpoints), (&self.vecs.pods, pods)] {
+        for (vec, count, page) in [(&self.vecs.endpoints, endpoints, 0), (&self.vecs.pods, pods, 1)] {
+            // No series for what never was.
+            let mut seen = self.seen.lock();
+            if count > 0 {
+                seen.insert((page, reason, service.to_owned()));
+            } else if !seen.contains(&(page, reason, service.to_owned())) {
+                continue;
+            }
+            drop(seen);
             if let Ok(gauge) = vec.get_metric_with_label_values(&[reason, service]) {
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
             }

@@ -12,7 +12,7 @@ use crate::config::secret_file::Watched;
 use crate::config::{Limits, RouterConfig, Timeouts};
 use crate::drain::{Phases, Tracker};
 use crate::metrics::{Metrics, ServiceMetrics};
-use crate::registry::View;
+use crate::registry::{Observer, View};
 use crate::telemetry::access::AccessLog;
 use crate::upstream::Dial;
 
@@ -33,6 +33,9 @@ pub struct Shared {
     pub in_flight: Arc<Bound>,
     pub buffered: Arc<Bound>,
     pub metrics: Arc<Metrics>,
+    pub observer: Arc<Observer>,
+    /// It also answers at the front door.
+    pub observer_in_front: bool,
     /// By service index.
     pub services: Vec<Arc<ServiceMetrics>>,
     /// For requests that never got a service.

@@ -122,6 +122,8 @@ pub enum Failure {
     },
     /// The last attempt's failure on an engine.
     Upstream(LegError),
+    /// `GET /observer/endpoints`: nothing truthful can be said now.
+    Unobservable(String),
     /// What the client wants cannot be served by a prefill and a decode together.
     UnsupportedOnPd(&'static str),
     Internal(&'static str),

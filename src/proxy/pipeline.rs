@@ -124,8 +124,18 @@ where
     if head.route == Route::Health {
         return Ok(Reply::Own(synth::HEALTHY));
     }
+    if head.route == Route::ObserverEndpoints && !shared.observer_in_front {
+        ticket.route = None;
+        return Err(Failure::Refused(Refusal::from(head::Refusal::unknown_route())));
+    }
     if let Some(keys) = &shared.keys {
         keys.check_headers(&parts.headers).map_err(|_| Failure::Unauthorized)?;
+    }
+    if head.route == Route::ObserverEndpoints {
+        let told = shared.observer.endpoints();
+        return told
+            .map(|json| Reply::Own(json.into()))
+            .map_err(|why| Failure::Unobservable(why.to_string()));
     }
     ticket.in_flight = Some(shared.in_flight.take(1).ok_or(Failure::Shed(Shed::InFlight))?);
     let deadline = shared.timeouts.total.map(|limit| ticket.started + limit);

@@ -60,6 +60,7 @@ pub const CODES: &[&str] = &[
     "router_exhausted",
     "model_not_found",
     "no_endpoint",
+    "observer_unavailable",
     "prefill_no_kv",
     "prefill_no_bootstrap",
     "prefill_lost",
@@ -178,6 +179,15 @@ pub fn rescue(failure: &Failure) -> Rescue {
                 "no_endpoint",
                 no_endpoint(service, *role, *registered).into(),
                 Outcome::NoEndpoint,
+            )
+        },
+        F::Unobservable(why) => Rescue {
+            retry_after: Some(RETRY_AFTER),
+            ..make(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "observer_unavailable",
+                why.clone().into(),
+                Outcome::Overload,
             )
         },
         F::PrefillNoKv => make(

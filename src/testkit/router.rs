@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::client::{H2Client, RawClient};
 use super::engine::{EngineHandle, RecordedRequest};
@@ -26,8 +27,9 @@ use super::memory::{MemoryListener, MemoryNet, MemoryStream};
 use super::metrics::Scrape;
 use super::task::spawn;
 use crate::admin::AdminState;
-use crate::app::{Router, build};
+use crate::app::{Router, build, discover};
 use crate::config::{EngineKind, LogFormat, LogSink, RouterConfig, Service, StaticEndpoint};
+use crate::discovery::kube::Connect;
 use crate::drain::{Report, Tracker, run_sequence};
 use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accept, AcceptFuture, accept_loop, run_worker};
@@ -59,6 +61,8 @@ pub struct TestRouter {
     /// Every endpoint there ever was.
     endpoints: Vec<Arc<Endpoint>>,
     log: PathBuf,
+    /// Discovery ends with the router.
+    _stop: DropGuard,
     _dir: tempfile::TempDir,
 }
 
@@ -91,7 +95,7 @@ impl TestRouter {
     pub async fn start(config: RouterConfig) -> Self {
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let mut router = Self::with(config, Box::new(listener), Arc::new(TcpDial::default()));
+        let mut router = Self::with(config, Box::new(listener), Arc::new(TcpDial::default()), None);
         router.addr = Some(addr);
         router
     }
@@ -99,21 +103,47 @@ impl TestRouter {
     /// Under the name [`FRONT`] of `net`, dialling engines there by the host part of their URL. For paused clocks.
     pub fn in_memory(config: RouterConfig, net: &MemoryNet) -> Self {
         let listener = Front(net.listen(FRONT));
-        let mut router = Self::with(config, Box::new(listener), Arc::new(NetDial(net.clone())));
+        let mut router = Self::with(config, Box::new(listener), Arc::new(NetDial(net.clone())), None);
         router.net = Some(net.clone());
         router
     }
 
-    fn with(mut config: RouterConfig, listener: Box<dyn Accept>, dial: Arc<dyn Dial>) -> Self {
+    /// [`Self::in_memory`], with Pods from an API server.
+    pub fn in_memory_with_pods(config: RouterConfig, net: &MemoryNet, api: Arc<dyn Connect>) -> Self {
+        let listener = Front(net.listen(FRONT));
+        let mut router = Self::with(config, Box::new(listener), Arc::new(NetDial(net.clone())), Some(api));
+        router.net = Some(net.clone());
+        router
+    }
+
+    /// [`Self::start`], with Pods from an API server.
+    pub async fn start_with_pods(config: RouterConfig, api: Arc<dyn Connect>) -> Self {
+        let listener = TcpListener::bind(config.listen).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut router = Self::with(config, Box::new(listener), Arc::new(TcpDial::default()), Some(api));
+        router.addr = Some(addr);
+        router
+    }
+
+    fn with(
+        mut config: RouterConfig,
+        listener: Box<dyn Accept>,
+        dial: Arc<dyn Dial>,
+        api: Option<Arc<dyn Connect>>,
+    ) -> Self {
         count_panics();
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("access.log");
         config.access_log.sink = LogSink::File(log.clone());
         config.access_log.format = LogFormat::Json;
-        let Router { shared, writer, changes: _, workers, lanes, places, admin, access } =
+        let Router { shared, writer, changes, workers, lanes, places, admin, access } =
             build(config, dial).unwrap();
         let tasks = Tracker::default();
         tasks.spawn("registry-writer", writer.run());
+        let stop = CancellationToken::new();
+        if let Some(api) = api {
+            discover(&shared, &changes, api, &tasks, &stop).unwrap();
+        }
         let phases = Arc::clone(&shared.phases);
         let metrics = shared.metrics.router.clone();
         tasks.spawn("accept", accept_loop(listener, lanes, places, metrics, phases));
@@ -122,7 +152,18 @@ impl TestRouter {
         // The sink's thread must outlive the router; it ends with the process.
         std::mem::forget(access);
         let endpoints = shared.view.load().services.iter().flat_map(|s| s.all().cloned()).collect();
-        Self { shared, admin, addr: None, net: None, workers: threads, ended, endpoints, log, _dir: dir }
+        Self {
+            shared,
+            admin,
+            addr: None,
+            net: None,
+            workers: threads,
+            ended,
+            endpoints,
+            log,
+            _stop: stop.drop_guard(),
+            _dir: dir,
+        }
     }
 
     /// Where clients connect; panics for an in-memory router.

@@ -50,7 +50,7 @@ async fn only_prefills_of_sglang_have_a_bootstrap_port() {
 async fn operators_see_and_drain_endpoints_of_every_role() {
     let router = router(EngineKind::Sglang, Policies::all(Policy::RoundRobin), &MemoryNet::new());
     let listed = router.admin.endpoints.list();
-    let shown: Vec<_> = listed.iter().map(|e| (e.url.as_str(), &*e.role)).collect();
+    let shown: Vec<_> = listed.endpoints.iter().map(|e| (e.url.as_str(), &*e.role)).collect();
     let wanted = [
         ("http://d0:80", "decode"),
         ("http://d1:80", "decode"),

@@ -26,14 +26,20 @@ const INLINE: usize = 256 << 10;
 /// Which Pods.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope {
-    pub namespace: String,
+    /// `None`: the client's own.
+    pub namespace: Option<String>,
     /// As the API takes it.
     pub selector: String,
 }
 
 impl Scope {
-    pub(super) fn path(&self) -> String {
-        format!("/api/v1/namespaces/{}/pods", self.namespace)
+    pub(super) fn path(&self, client: &Client) -> String {
+        format!("/api/v1/namespaces/{}/pods", self.namespace.as_deref().unwrap_or(client.default_namespace()))
+    }
+
+    /// For log lines.
+    pub(super) fn shown(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("(own)")
     }
 }
 
@@ -97,7 +103,7 @@ pub(super) async fn list(
 }
 
 async fn answer(client: &Client, scope: &Scope, params: &ListParams) -> Result<Bytes, Failure> {
-    let request = Request::new(scope.path())
+    let request = Request::new(scope.path(client))
         .list(params)
         .map_err(|error| Failure::new(Kind::Invalid, error.to_string()))?;
     let answer = client.send(request.map(Body::from)).await.map_err(|e| Failure::of_client(&e))?;

@@ -218,7 +218,7 @@ impl Running {
 
     fn opened(&mut self, watch: Watch) {
         self.reopen = false;
-        debug!(namespace = %self.stream.scope.namespace, selector = %self.stream.scope.selector, "watching Pods");
+        debug!(namespace = self.stream.scope.shown(), selector = %self.stream.scope.selector, "watching Pods");
         self.watch = Some(watch);
         self.heard = false;
         self.each(|metrics| metrics.watch_opened());
@@ -299,7 +299,7 @@ impl Running {
             Reconciled::Applied(batch, changed) => {
                 self.backoff.reset();
                 if self.told.take().is_some() {
-                    let Scope { namespace, selector } = &self.stream.scope;
+                    let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
                     info!(namespace, selector, "the API server answers again");
                 }
                 self.each(|metrics| metrics.list_applied());
@@ -343,7 +343,7 @@ impl Running {
         let missed = before - self.suspects.len();
         if missed > 0 {
             self.each(|metrics| metrics.drifted(missed as u64));
-            let Scope { namespace, selector } = &self.stream.scope;
+            let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
             info!(namespace, selector, missed, "a list told what the watch had not");
             self.consistent_due = now;
             if self.watch.is_some() && self.opening.is_none() {
@@ -366,7 +366,7 @@ impl Running {
 
     /// Each kind of failure once, until the server answers again.
     fn tell(&mut self, what: &'static str, failure: &Failure) {
-        let Scope { namespace, selector } = &self.stream.scope;
+        let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
         if self.told == Some(failure.kind) || failure.kind == Kind::Expired {
             debug!(what, namespace, selector, kind = failure.kind.as_str(), %failure, "Pod discovery still fails");
             return;

@@ -54,7 +54,7 @@ impl Watch {
     pub(super) async fn open(client: &Client, scope: &Scope, version: u64) -> Result<Self, Failure> {
         let lasts = LASTS + fastrand::u32(..LASTS_JITTER);
         let params = WatchParams::default().labels(&scope.selector).timeout(lasts);
-        let request = Request::new(scope.path())
+        let request = Request::new(scope.path(client))
             .watch(&params, &version.to_string())
             .map_err(|error| Failure::new(Kind::Invalid, error.to_string()))?;
         let late = |_| Failure::new(Kind::Timeout, format!("no answer to a watch within {HEAD:?}"));

@@ -71,6 +71,7 @@ routes! {
     AudioTranslations Multipart "audio_translations" "/v1/audio/translations",
     Models None "models" "/v1/models",
     Health None "health" "/health",
+    ObserverEndpoints None "observer_endpoints" "/observer/endpoints",
 }
 
 impl Route {

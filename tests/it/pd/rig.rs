@@ -286,7 +286,8 @@ impl Rig {
     pub(super) async fn drain(&self, name: &str, drain: bool) {
         let id = format!("default/http://{name}:80");
         let all = self.router.admin.endpoints.list();
-        let id = all.iter().find(|e| e.url == format!("http://{name}:80")).map_or(id, |e| e.id.clone());
+        let id =
+            all.endpoints.iter().find(|e| e.url == format!("http://{name}:80")).map_or(id, |e| e.id.clone());
         assert_eq!(self.router.admin.endpoints.set_drain(&id, drain).await, DrainChange::Changed);
     }
 

@@ -31,6 +31,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// There is no such route, or none here.
+    pub fn unknown_route() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown_route", "there is no such route")
+    }
+
     const fn new(status: StatusCode, code: &'static str, message: &'static str) -> Self {
         Self { status, code, message, allow: None, close: false }
     }
@@ -86,7 +91,7 @@ fn route(parts: &Parts, max_url: usize) -> Result<Route, Refusal> {
         return Err(Refusal::new(StatusCode::URI_TOO_LONG, "uri_too_long", "the request target is too long"));
     }
     let Some(route) = Route::find(parts.uri.path()) else {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_route", "there is no such route"));
+        return Err(Refusal::unknown_route());
     };
     if !route.allows(&parts.method) {
         return Err(Refusal::method(route.allow(), "this route does not take this method"));

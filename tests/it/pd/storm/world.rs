@@ -114,7 +114,7 @@ impl World {
     async fn drain(&self, name: &str, drain: bool) {
         let url = format!("http://{name}:80");
         let listed = self.router.admin.endpoints.list();
-        let id = listed.iter().find(|e| e.url == url).map(|e| e.id.clone()).unwrap();
+        let id = listed.endpoints.iter().find(|e| e.url == url).map(|e| e.id.clone()).unwrap();
         self.router.admin.endpoints.set_drain(&id, drain).await;
     }
 }
