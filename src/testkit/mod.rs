@@ -10,8 +10,8 @@
 //! * [`upstream`] — the product's upstream client over scripted bytes.
 //! * [`sse`], [`metrics`], [`eventually`], [`fixtures`], [`openai`] — assertions and inputs.
 //!
-//! Apart from [`upstream`] the kit parses HTTP itself and shares no code with the product: a fault in one is not hidden by the
-//! same fault in the other. A broken rig panics, with the last thing seen in the message.
+//! Apart from [`upstream`], and from [`kube`] whose HTTP is hyper's, the kit parses HTTP itself and shares no code with the
+//! product: a fault in one is not hidden by the same fault in the other. A broken rig panics, with the last thing seen in the message.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "test code: a broken rig must stop the test")]
 

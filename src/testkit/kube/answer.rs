@@ -102,6 +102,8 @@ async fn meet(shared: &Arc<Shared>, mut fault: Fault, asked: &Asked) -> io::Resu
                     response
                 }
                 Fault::Cut { after } => response.map(|body| body.cut(after)),
+                Fault::Stall { after } => response.map(|body| body.stall(after)),
+                Fault::Silence if asked.kind != RequestKind::Watch => response.map(|body| body.stall(0)),
                 _ => response,
             })
         }

@@ -24,12 +24,14 @@ pub enum Fault {
     BlackHole,
     /// The connection ends without an answer.
     Refuse,
-    /// A watch that is accepted and never says anything; also not when its time is up.
+    /// The head of a good answer and nothing more, ever; a watch does not even end when its time is up.
     Silence,
-    /// A watch that is accepted and at once gets this ERROR event, then ends.
+    /// A watch that is accepted and at once gets this ERROR event, then ends. Other requests pass.
     InStream { code: u16 },
     /// The body breaks after so many bytes.
     Cut { after: usize },
+    /// The body stops after so many bytes, and nothing ends it but the client.
+    Stall { after: usize },
     /// A LIST has these bytes as its body; a watch says them first, then goes on as it should.
     Garbage(Bytes),
 }
@@ -45,6 +47,7 @@ impl Fault {
         Self::Status { code: 429, retry_after: Some(retry_after) }
     }
 
+    /// [`Self::Garbage`] of anything that is bytes.
     pub fn garbage(bytes: impl Into<Bytes>) -> Self {
         Self::Garbage(bytes.into())
     }

@@ -1,21 +1,14 @@
-//! The test's side of the server: the truth, what is lost of it, faults, and what was asked.
+//! The test's side of the server: the truth, and the ways in.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::Value;
 
-use super::event;
-use super::fault::Fault;
 use super::front::{Entry, Target};
-use super::log::{Recorded, RequestKind};
 use super::replica::ReplicaHandle;
 use super::server::FakeServer;
-use super::settings::WatchList;
-use super::state::{Command, Shared, State};
-use super::status::Status;
-use super::store::{Change, Key, Object, text};
+use super::state::{Shared, State};
+use super::store::{Key, Object, text};
 use super::writes::{admit, terminate};
 
 /// A Pod's identity.
@@ -136,188 +129,6 @@ impl FakeKube {
 fn commit(state: &mut State, key: &Key, pod: Option<Value>) -> Object {
     let State { store, mischief, .. } = state;
     store.commit(key.clone(), pod, mischief)
-}
-
-/// What goes wrong with the next changes on their way to the watches. A LIST shows them all the same.
-impl FakeKube {
-    /// The next changes reach no watch, ever.
-    pub fn lose_next(&self, changes: usize) {
-        self.shared.write(|state| state.mischief.lose = changes);
-    }
-
-    /// Changes like these reach no watch, until [`Self::lose_nothing`].
-    pub fn lose_where(&self, loses: impl Fn(&Change) -> bool + Send + Sync + 'static) {
-        self.shared.write(|state| state.mischief.lose_where = Some(Arc::new(loses)));
-    }
-
-    /// Ends [`Self::lose_next`] and [`Self::lose_where`]; what is lost stays lost.
-    pub fn lose_nothing(&self) {
-        self.shared.write(|state| (state.mischief.lose, state.mischief.lose_where) = (0, None));
-    }
-
-    /// The next changes reach every watch twice.
-    pub fn duplicate_next(&self, changes: usize) {
-        self.shared.write(|state| state.mischief.duplicate = changes);
-    }
-
-    /// The next changes reach the watches so much later, and whatever follows them waits.
-    pub fn delay_next(&self, changes: usize, by: Duration) {
-        self.shared.write(|state| state.mischief.delay = Some((changes, by, false)));
-    }
-
-    /// The next changes reach the watches so much later, and whatever follows passes them.
-    pub fn overtake_next(&self, changes: usize, by: Duration) {
-        self.shared.write(|state| state.mischief.delay = Some((changes, by, true)));
-    }
-
-    /// The next changes reach the watches in reverse order, once all of them were made.
-    pub fn reverse_next(&self, changes: usize) {
-        self.shared.write(|state| state.mischief.reverse = changes);
-    }
-
-    /// An event that nothing stands behind, on every open watch, whatever its selector.
-    pub fn inject(&self, kind: &str, object: &Value) {
-        self.inject_bytes(event::line(kind, object));
-    }
-
-    /// Bytes on every open watch: garbage, half a line, a line without an end.
-    pub fn inject_bytes(&self, bytes: impl Into<Bytes>) {
-        self.command(&Command::Say(bytes.into()));
-    }
-}
-
-/// Faults, on any replica; [`ReplicaHandle`] has the same for one.
-impl FakeKube {
-    /// The next request of this kind meets this; further calls queue.
-    pub fn push(&self, kind: RequestKind, fault: Fault) {
-        self.shared.write(|state| state.faults.push((kind, None), fault));
-    }
-
-    /// The next requests of this kind meet this.
-    pub fn push_n(&self, kind: RequestKind, fault: &Fault, times: usize) {
-        (0..times).for_each(|_| self.push(kind, fault.clone()));
-    }
-
-    /// Every request of this kind meets this while nothing is queued; none ends it.
-    pub fn always(&self, kind: RequestKind, fault: Option<Fault>) {
-        self.shared.write(|state| state.faults.set((kind, None), fault));
-    }
-
-    /// Forgets every fault that is queued or set, on all replicas.
-    pub fn clear_faults(&self) {
-        self.shared.write(|state| state.faults.clear(None));
-    }
-
-    /// Queued faults that no request has met yet.
-    pub fn faults_left(&self) -> usize {
-        self.shared.read(|state| state.faults.left())
-    }
-
-    /// Every open watch breaks in the middle.
-    pub fn cut_watches(&self) {
-        self.command(&Command::Cut);
-    }
-
-    /// Every open watch breaks in the middle of a line.
-    pub fn tear_watches(&self) {
-        self.inject_bytes(r#"{"type":"MODIFIED","object":{"kind":"Pod","apiVer"#);
-        self.cut_watches();
-    }
-
-    /// Every open watch ends as if its time were up.
-    pub fn end_watches(&self) {
-        self.command(&Command::End);
-    }
-
-    /// Every open watch gets an ERROR event with this code, and ends.
-    pub fn fail_watches(&self, code: u16) {
-        self.inject("ERROR", &Status::of_code(code).body());
-        self.end_watches();
-    }
-
-    /// Every open watch falls silent for ever.
-    pub fn silence_watches(&self) {
-        self.command(&Command::Mute);
-    }
-
-    fn command(&self, command: &Command) {
-        self.shared.write(|state| state.command(None, command));
-    }
-}
-
-/// What kind of server it is.
-impl FakeKube {
-    /// Only these bearer tokens are accepted from now on; open watches go on until they are cut.
-    pub fn accept_tokens(&self, tokens: &[&str]) {
-        let tokens = tokens.iter().map(|token| (*token).to_owned()).collect();
-        self.shared.write(|state| state.settings.tokens = Some(tokens));
-    }
-
-    /// Whether and how `sendInitialEvents` works.
-    pub fn watch_list(&self, mode: WatchList) {
-        self.shared.write(|state| state.settings.watch_list = mode);
-    }
-
-    /// Whether the last page of a LIST says `"continue": ""` instead of nothing.
-    pub fn empty_continue(&self, on: bool) {
-        self.shared.write(|state| state.settings.empty_continue = on);
-    }
-
-    /// Whether a LIST without a version is answered from the truth, also by a replica that is behind. Off: it shows
-    /// what the replica knows.
-    pub fn consistent_reads(&self, on: bool) {
-        self.shared.write(|state| state.settings.consistent_reads = on);
-    }
-
-    /// How often a watch opened from now on says a bookmark; a minute unless set.
-    pub fn bookmark_every(&self, every: Duration) {
-        self.shared.write(|state| state.settings.bookmark_every = every);
-    }
-
-    /// How long a watch opened from now on without `timeoutSeconds` lasts; 45 minutes unless set.
-    pub fn watch_timeout(&self, timeout: Duration) {
-        self.shared.write(|state| state.settings.watch_timeout = timeout);
-    }
-}
-
-/// What was asked.
-impl FakeKube {
-    /// Every request so far, in order of arrival.
-    pub fn requests(&self) -> Vec<Recorded> {
-        self.shared.read(|state| state.log.clone())
-    }
-
-    /// LISTs received, refused and unanswered ones included.
-    pub fn lists(&self) -> usize {
-        self.count(RequestKind::List)
-    }
-
-    /// WATCHes received, refused and unanswered ones included.
-    pub fn watches(&self) -> usize {
-        self.count(RequestKind::Watch)
-    }
-
-    fn count(&self, kind: RequestKind) -> usize {
-        self.shared.read(|state| state.log.iter().filter(|request| request.kind == kind).count())
-    }
-
-    /// Watches that were accepted and whose reader is still there, silent ones included.
-    pub fn open_watches(&self) -> usize {
-        self.shared.read(|state| state.open.len())
-    }
-
-    /// Waits until this holds; panics after a minute of tokio's clock.
-    pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let mut bell = self.shared.bell();
-        let limit = Duration::from_mins(1);
-        let waited = tokio::time::timeout(limit, async {
-            while !holds(self) {
-                // The server outlives this call, so the bell does.
-                bell.changed().await.unwrap();
-            }
-        });
-        assert!(waited.await.is_ok(), "waited {limit:?} for {what}; requests: {:#?}", self.requests());
-    }
 }
 
 /// Ways in.

@@ -18,13 +18,17 @@ pub enum RequestKind {
 pub struct Recorded {
     /// When it arrived, on tokio's clock.
     pub at: Instant,
+    /// What it is for.
     pub kind: RequestKind,
+    /// `GET` and the like.
     pub method: String,
+    /// Without the query.
     pub path: String,
     /// As received, still encoded.
     pub query: String,
     /// The bearer token.
     pub token: Option<String>,
+    /// Who took it.
     pub replica: usize,
     /// The status of the answer; none while there is none.
     pub status: Option<u16>,

@@ -25,6 +25,8 @@ mod handle;
 mod list;
 mod log;
 mod mischief;
+mod namespaces;
+mod observe;
 mod options;
 mod pod;
 mod query;
@@ -36,6 +38,7 @@ mod settings;
 mod state;
 mod status;
 mod store;
+mod trouble;
 mod watch;
 mod writes;
 

@@ -36,23 +36,27 @@ impl PodSpec {
         }
     }
 
+    /// Another namespace than `default`.
     #[must_use]
     pub fn namespace(mut self, ns: &str) -> Self {
         ns.clone_into(&mut self.ns);
         self
     }
 
+    /// One more label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.into());
         self
     }
 
+    /// More labels.
     #[must_use]
     pub fn labels(self, labels: &[(&str, &str)]) -> Self {
         labels.iter().fold(self, |pod, (key, value)| pod.label(key, value))
     }
 
+    /// One more annotation.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.into());
@@ -72,6 +76,7 @@ impl PodSpec {
         self.ip(&ip.to_string())
     }
 
+    /// `status.phase`; the Ready condition stays what it is.
     #[must_use]
     pub fn phase(mut self, phase: &str) -> Self {
         phase.clone_into(&mut self.phase);
@@ -99,6 +104,7 @@ impl PodSpec {
         self
     }
 
+    /// `spec.hostNetwork`.
     #[must_use]
     pub fn host_network(mut self) -> Self {
         self.host_network = true;

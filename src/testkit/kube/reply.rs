@@ -23,8 +23,9 @@ enum Source {
 /// A response body. Dropping it closes the watch behind it.
 pub struct Reply {
     source: Source,
-    /// Bytes until it breaks; none: it does not.
+    /// Bytes until it breaks or stalls; none: it does neither.
     left: Option<usize>,
+    stalls: bool,
     /// It breaks at the next poll.
     breaking: bool,
 }
@@ -37,17 +38,27 @@ impl fmt::Debug for Reply {
 
 impl Reply {
     pub(super) fn full(bytes: Bytes) -> Self {
-        Self { source: Source::Whole(Some(bytes).filter(|b| !b.is_empty())), left: None, breaking: false }
+        Self {
+            source: Source::Whole(Some(bytes).filter(|b| !b.is_empty())),
+            left: None,
+            stalls: false,
+            breaking: false,
+        }
     }
 
     pub(super) fn watch(watcher: Watcher) -> Self {
-        Self { source: Source::Watch(Box::pin(step(watcher))), left: None, breaking: false }
+        Self { source: Source::Watch(Box::pin(step(watcher))), left: None, stalls: false, breaking: false }
     }
 
     #[must_use]
     pub(super) fn cut(mut self, after: usize) -> Self {
         self.left = Some(after);
         self
+    }
+
+    #[must_use]
+    pub(super) fn stall(self, after: usize) -> Self {
+        Self { stalls: true, ..self.cut(after) }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -90,6 +101,9 @@ impl http_body::Body for Reply {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
+        if this.left == Some(0) && this.stalls {
+            return Poll::Pending;
+        }
         if this.left == Some(0) || this.breaking {
             return this.poll_break(cx);
         }

@@ -65,6 +65,7 @@ impl FakeServer {
         server
     }
 
+    /// Where it listens, also after a restart.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }

@@ -49,10 +49,12 @@ impl Change {
         self.version
     }
 
+    /// Of the Pod.
     pub fn namespace(&self) -> &str {
         &self.key.ns
     }
 
+    /// Of the Pod.
     pub fn name(&self) -> &str {
         &self.key.name
     }

@@ -8,21 +8,22 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::answer::Asked;
+use super::namespaces;
 use super::query::Route;
 use super::selector::Filter;
 use super::state::State;
 use super::status::Status;
 use super::store::{CREATED, DELETED, Key, text};
 
-type Answer = Result<(StatusCode, Value), Status>;
+pub(super) type Answer = Result<(StatusCode, Value), Status>;
 
 pub(super) fn answer(state: &mut State, asked: &Asked) -> Answer {
     let method = asked.method.as_str();
     match (method, &asked.route) {
-        ("POST", Route::Namespaces) => create_namespace(state, asked),
-        ("GET", Route::Namespaces) => Ok(list_namespaces(state)),
-        ("GET", Route::Namespace(name)) => get_namespace(state, name),
-        ("DELETE", Route::Namespace(name)) => delete_namespace(state, name),
+        ("POST", Route::Namespaces) => namespaces::create(state, asked),
+        ("GET", Route::Namespaces) => Ok((StatusCode::OK, namespaces::list(state))),
+        ("GET", Route::Namespace(name)) => namespaces::get(state, name),
+        ("DELETE", Route::Namespace(name)) => namespaces::delete(state, name),
         ("POST", Route::Pods(Some(ns))) => create(state, ns, asked),
         ("DELETE", Route::Pods(Some(ns))) => delete_many(state, ns, asked),
         ("GET", Route::Pod(ns, name) | Route::PodStatus(ns, name)) => get(state, &Key::new(ns, name)),
@@ -53,12 +54,12 @@ pub(super) fn terminate(pod: &mut Value, grace: u64) {
     pod["metadata"]["deletionGracePeriodSeconds"] = grace.into();
 }
 
-fn commit(state: &mut State, key: &Key, pod: Option<Value>) -> Value {
+pub(super) fn commit(state: &mut State, key: &Key, pod: Option<Value>) -> Value {
     let State { store, mischief, .. } = state;
     Value::clone(&store.commit(key.clone(), pod, mischief))
 }
 
-fn body(asked: &Asked) -> Result<Value, Status> {
+pub(super) fn body(asked: &Asked) -> Result<Value, Status> {
     let body: Value = serde_json::from_slice(&asked.body)
         .map_err(|error| Status::bad_request(format!("the object provided is unrecognized: {error}")))?;
     if body.is_object() { Ok(body) } else { Err(Status::bad_request("the object provided is unrecognized")) }
@@ -213,52 +214,4 @@ fn delete_many(state: &mut State, ns: &str, asked: &Asked) -> Answer {
     let metadata = json!({ "resourceVersion": state.store.version().to_string() });
     let list = json!({ "kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": deleted? });
     Ok((StatusCode::OK, list))
-}
-
-fn create_namespace(state: &mut State, asked: &Asked) -> Answer {
-    let wanted = body(asked)?;
-    let name = match (text(&wanted, "/metadata/name"), text(&wanted, "/metadata/generateName")) {
-        ("", "") => {
-            return Err(Status::invalid("Namespace", "", "metadata.name: Required value: name is required"));
-        }
-        ("", prefix) => format!("{prefix}{:05}", state.store.version() + 1),
-        (name, _) => name.to_owned(),
-    };
-    if state.store.namespaces.contains_key(&name) {
-        return Err(Status::exists("namespaces", &name));
-    }
-    state.store.advance(1);
-    let mut namespace = state.store.namespace(&name).clone();
-    merge(&mut namespace["metadata"]["labels"], &wanted["metadata"]["labels"]);
-    if namespace["metadata"]["labels"].is_null() {
-        namespace["metadata"]["labels"] = json!({ "kubernetes.io/metadata.name": name });
-    }
-    state.store.namespaces.insert(name, namespace.clone());
-    Ok((StatusCode::CREATED, namespace))
-}
-
-fn get_namespace(state: &State, name: &str) -> Answer {
-    let namespace = state.store.namespaces.get(name).ok_or_else(|| Status::not_found("namespaces", name))?;
-    Ok((StatusCode::OK, namespace.clone()))
-}
-
-fn list_namespaces(state: &State) -> (StatusCode, Value) {
-    let items: Vec<&Value> = state.store.namespaces.values().collect();
-    let metadata = json!({ "resourceVersion": state.store.version().to_string() });
-    (
-        StatusCode::OK,
-        json!({ "kind": "NamespaceList", "apiVersion": "v1", "metadata": metadata, "items": items }),
-    )
-}
-
-/// Takes its Pods along, at once.
-fn delete_namespace(state: &mut State, name: &str) -> Answer {
-    let (_, namespace) = get_namespace(state, name)?;
-    let version = state.store.version();
-    for key in state.store.at(version).into_keys().filter(|key| key.ns == name) {
-        commit(state, &key, None);
-    }
-    state.store.advance(1);
-    state.store.namespaces.remove(name);
-    Ok((StatusCode::OK, namespace))
 }
