@@ -52,10 +52,14 @@ impl Check {
     fn table(&self, file: &Path, config: &RouterConfig) -> String {
         let (services, endpoints) = counts(config);
         let verdict = format!(
-            "{}: ok ({services} service{}, {endpoints} endpoint{})",
+            "{}: ok ({services} service{}, {endpoints} endpoint{}{})",
             file.display(),
             plural(services),
-            plural(endpoints)
+            plural(endpoints),
+            match config.services.iter().filter(|s| s.pods.is_some()).count() {
+                0 => String::new(),
+                of_pods => format!(" and the Pods of {of_pods}"),
+            }
         );
         let notes = config::notes(config).into_iter().map(|note| format!("note: {note}"));
         let said: Vec<String> = std::iter::once(verdict).chain(notes).collect();

@@ -9,6 +9,7 @@ use super::router::{
     ModelMatch, Policies, Policy, Retries, RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts,
     Upstream,
 };
+use crate::types::role::Role;
 
 const fn every_address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
@@ -112,6 +113,12 @@ impl Service {
     /// Requests may be split into a prefill and a decode leg.
     pub fn has_pairs(&self) -> bool {
         !self.prefill.is_empty() && !self.decode.is_empty()
+    }
+
+    /// Roles that its kind of engine knows.
+    pub(super) fn roles(&self) -> impl Iterator<Item = Role> + use<> {
+        let plain = self.engine == EngineKind::Plain;
+        Role::ALL.into_iter().filter(move |role| !plain || *role == Role::Mixed)
     }
 
     /// Whether it answers to models that no service lists: [`ModelMatch::Auto`] resolved.

@@ -133,6 +133,31 @@ services:
         }
     }
 
+    /// Which Pods there are is settled at the start; labels differ as a whole, whatever is in their names.
+    #[test]
+    fn pods_are_fixed() {
+        let base = "services:\n- {name: chat, discovery: {kubernetes: {selector: {ome.io/a: x, b: y}}}}";
+        let pods = "services[chat].discovery.kubernetes.";
+        for (from, to, keys) in [
+            ("ome.io/a: x", "ome.io/a: z", &["selector"][..]),
+            ("ome.io/a: x", "ome.io/b: x", &["selector"]),
+            ("ome.io/a: x, b: y", "b: y, ome.io/a: x", &[]),
+            ("b: y}", "b: y}, mixed: {c.d/e: f}, relist: 1m", &["mixed", "relist"]),
+            ("b: y}", "b: y}, keys: {drain: off}", &["keys.drain"]),
+        ] {
+            assert!(base.contains(from));
+            let found = changes(&parse(base), &parse(&base.replace(from, to)));
+            let fixed = keys.iter().map(|key| format!("{pods}{key}")).collect();
+            assert_eq!(found, Changes { fixed, ..Changes::default() }, "{to}");
+        }
+        let listed = parse("services:\n- {name: chat, discovery: {static: {mixed: [{url: http://a:1}]}}}");
+        assert!(changes(&listed, &parse(base)).fixed.contains(&format!("{pods}selector")));
+        let state = changes(&parse(base), &parse(&format!("state_file: /s\n{base}")));
+        assert_eq!((state.restart, state.fixed), (vec!["state_file".to_owned()], vec![]));
+        let lax = base.replace("discovery", "eligibility: {mode: off}, discovery");
+        assert_eq!(changes(&parse(base), &parse(&lax)).fixed, ["services[chat].eligibility.mode"]);
+    }
+
     #[test]
     fn another_set_of_services_is_fixed() {
         let renamed = changes(&parse(BASE), &parse(&BASE.replace("name: other", "name: third")));

@@ -198,7 +198,7 @@ impl Keys {
         };
         match dialect {
             Dialect::Tandem => Self {
-                eligible: EligibleKey::is_true("tandem.dev/endpoint-eligible"),
+                eligible: Some(EligibleKey::is_true("tandem.dev/endpoint-eligible")),
                 role: some("tandem.dev/role"),
                 model: some("tandem.dev/model"),
                 revision: some("tandem.dev/revision"),
@@ -208,7 +208,7 @@ impl Keys {
                 ..none
             },
             Dialect::Gpustack => Self {
-                eligible: EligibleKey::is_true("modeldeployment.gpustack.ai/endpoint-eligible"),
+                eligible: Some(EligibleKey::is_true("modeldeployment.gpustack.ai/endpoint-eligible")),
                 role: some("modeldeployment.gpustack.ai/role-kind"),
                 role_values: RoleValues { mixed: words(&["server"]), ..RoleValues::plain() },
                 // Engines answer scrapes where they serve.
@@ -255,8 +255,8 @@ impl Keys {
 }
 
 impl EligibleKey {
-    fn is_true(key: &str) -> Option<Self> {
-        Some(Self { key: key.to_owned(), value: Some("true".to_owned()) })
+    fn is_true(key: &str) -> Self {
+        Self { key: key.to_owned(), value: Some("true".to_owned()) }
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! * `source` — the three places values come from, each turned into a tree (`node`) whose values know where they stand;
 //! * `schema` — names and shapes of the file against the table of all keys (`keys`);
-//! * `reader`, `load` — values by key, the highest layer winning; `units`, `words`, `endpoint` read one value each;
+//! * `reader`, `load` — values by key, the highest layer winning; `units`, `words`, `labels`, `endpoint` read one value
+//!   each;
 //! * `validate` — rules between keys;
 //! * `problem` — a mistake: where, which key, what is wrong, what is allowed;
 //! * `notes` — what is allowed and perhaps not meant;
@@ -18,6 +19,7 @@ mod diff;
 mod discovery;
 mod endpoint;
 mod keys;
+mod labels;
 mod load;
 mod node;
 mod notes;

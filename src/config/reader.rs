@@ -3,7 +3,9 @@
 //! A [`Section`] is the same mapping in every layer (file, environment, flags). A key is read from each layer that has
 //! it and the highest wins; a bad value in the file is reported even where a flag overrides it.
 
-use super::node::{Node, Value};
+use super::discovery::Labels;
+use super::labels;
+use super::node::{Entry, Node, Value};
 use super::problem::{Place, Problem};
 use super::units::Wrong;
 
@@ -106,8 +108,7 @@ impl Reader {
         }
     }
 
-    /// A list of names; each entry one value. Bad ones are empty: the list keeps its positions, and is not taken for one
-    /// that names nothing.
+    /// A list of names. Bad ones are empty: the list keeps its positions, and is not taken for one that names nothing.
     pub(super) fn names(
         &mut self,
         section: &Section<'_>,
@@ -115,21 +116,79 @@ impl Reader {
         parse: impl Fn(&str) -> Result<String, Wrong>,
     ) -> Vec<String> {
         let Some(node) = section.node(name) else { return Vec::new() };
-        let path = section.path(name);
-        if !matches!(node.value, Value::List(_) | Value::Null) {
-            self.problem(node, &path, "must be a list");
-            return vec![String::new()];
+        let names =
+            if node.value == Value::Null { Vec::new() } else { self.list(node, &section.path(name), parse) };
+        names.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// Puts the key's list into `into`, or leaves the default there; `None` stands for an entry that is bad.
+    pub(super) fn set_list<T>(
+        &mut self,
+        section: &Section<'_>,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, Wrong>,
+        into: &mut Vec<Option<T>>,
+    ) {
+        match section.node(name) {
+            Some(node) if node.value == Value::Null => {
+                self.problem(node, &section.path(name), "has no value");
+            }
+            Some(node) => *into = self.list(node, &section.path(name), parse),
+            None => {}
         }
-        let mut names = Vec::new();
+    }
+
+    fn list<T>(
+        &mut self,
+        node: &Node,
+        path: &str,
+        parse: impl Fn(&str) -> Result<T, Wrong>,
+    ) -> Vec<Option<T>> {
+        if !matches!(node.value, Value::List(_)) {
+            self.problem(node, path, "must be a list");
+            return vec![None];
+        }
+        let mut list = Vec::new();
         for (i, item) in node.items().iter().enumerate() {
-            let (path, mut into) = (format!("{path}[{i}]"), String::new());
+            let (path, mut into) = (format!("{path}[{i}]"), None);
             match &item.value {
-                Value::Scalar(text) => self.scalar(item, &path, text, &parse, &mut into),
+                Value::Scalar(text) => {
+                    self.scalar(item, &path, text, |text| parse(text).map(Some), &mut into);
+                }
                 _ => self.problem(item, &path, "must be one value"),
             }
-            names.push(into);
+            list.push(into);
         }
-        names
+        list
+    }
+
+    /// A mapping of labels. Bad ones are left out.
+    pub(super) fn labels(&mut self, section: &Section<'_>, name: &str) -> Labels {
+        let Some(node) = section.node(name) else { return Labels::new() };
+        let path = section.path(name);
+        let entries = match &node.value {
+            Value::Map(entries) => entries.as_slice(),
+            Value::Null => &[],
+            _ => {
+                self.problem(node, &path, "must be a mapping of labels to their values");
+                &[]
+            }
+        };
+        let mut labels = Labels::new();
+        for Entry { key, place, node } in entries {
+            let (path, mut label, mut value) = (format!("{path}[{key}]"), None, None);
+            let at = Node::scalar(place.clone(), key);
+            self.scalar(&at, &path, key, |text| labels::key(text).map(Some), &mut label);
+            match &node.value {
+                Value::Scalar(text) => {
+                    self.scalar(node, &path, text, |text| labels::value(text).map(Some), &mut value);
+                }
+                Value::Null => self.problem(node, &path, "has no value; an empty one is written ''"),
+                _ => self.problem(node, &path, "must be one value"),
+            }
+            labels.extend(label.zip(value));
+        }
+        labels
     }
 
     /// A key that must be there.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::keys::{KEYS, Key};
+use super::keys::{KEYS, Key, LABELS};
 
 /// The key's row of `docs/configuration.md`.
 pub fn row(key: &Key) -> String {
@@ -62,6 +62,9 @@ fn section_or_null() -> Value {
 fn leaf(key: &Key) -> Value {
     let Value::Object(mut schema) = kind(key.kind) else { return Value::Null };
     schema.insert("description".to_owned(), json!(key.meaning));
+    if (key.kind, key.default) == (LABELS, "required") {
+        schema.extend([("minProperties".to_owned(), json!(1)), ("type".to_owned(), json!("object"))]);
+    }
     if !matches!(key.default, "required" | "null") {
         schema.insert("default".to_owned(), default(key.default));
     }
@@ -71,10 +74,13 @@ fn leaf(key: &Key) -> Value {
 fn default(text: &str) -> Value {
     match text {
         "true" | "false" => json!(text == "true"),
-        "[]" => json!([]),
+        list if list.starts_with(['[', '{']) => serde_json::from_str(list).unwrap_or_default(),
         _ => text.parse::<u64>().map_or_else(|_| json!(text), |number| json!(number)),
     }
 }
+
+/// Value of a label, empty ones too.
+const LABEL_VALUE: &str = "^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$";
 
 /// The words of [`Key::kind`] as a schema. Scalars may be written with or without quotes, so numbers are taken as text too.
 fn kind(words: &str) -> Value {
@@ -84,6 +90,11 @@ fn kind(words: &str) -> Value {
     let duration =
         || json!({"type": ["integer", "string"], "pattern": "^(0|([0-9]+(ms|s|m|h))+)$", "maximum": 0});
     let auto = |other: Value| json!({"anyOf": [{"const": "auto"}, other]});
+    let port =
+        || json!({"type": ["integer", "string"], "minimum": 1, "maximum": 65535, "pattern": "^[0-9]+$"});
+    let boolean = || json!({"type": "boolean"});
+    let label_key =
+        |more: &str| text(&format!("^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?{more}$"));
     match words {
         "IP:PORT" => text(":[0-9]+$"),
         "http://HOST:PORT" => text("^http://"),
@@ -91,9 +102,10 @@ fn kind(words: &str) -> Value {
         "path" => json!({"type": ["string", "null"]}),
         "off, stdout or path" => json!({"type": "string"}),
         "count" => count(),
-        "port" => {
-            json!({"type": ["integer", "string"], "minimum": 1, "maximum": 65535, "pattern": "^[0-9]+$"})
-        }
+        "port" => port(),
+        "auto or port" => auto(port()),
+        "list of ports" => json!({"type": "array", "minItems": 1, "maxItems": 64, "uniqueItems": true,
+            "items": {"anyOf": [port(), text("^[a-z0-9-]{1,15}$")]}}),
         "size" => size(),
         "duration" => duration(),
         "auto or count" => auto(count()),
@@ -102,7 +114,18 @@ fn kind(words: &str) -> Value {
         "share" => {
             json!({"type": ["number", "string"], "pattern": "^[0-9.]+%?$", "minimum": 0, "maximum": 1})
         }
-        "true or false" => json!({"type": "boolean"}),
+        "true or false" => boolean(),
+        "auto, true or false" => auto(boolean()),
+        // A YAML 1.1 reader takes values such as `true` and `1` for what they look like.
+        LABELS => json!({"type": ["object", "null"], "propertyNames": label_key(""),
+            "additionalProperties": {"type": ["string", "number", "boolean"], "pattern": LABEL_VALUE}}),
+        "auto, off or KEY" => label_key(""),
+        "auto, off or KEY[=VALUE]" => label_key("(=[A-Za-z0-9._-]+)?"),
+        "auto or list of values" => auto(json!({"type": "array",
+            "items": {"type": ["string", "number", "boolean"], "pattern": LABEL_VALUE}})),
+        "auto or name" => text("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
+        "auto or path" => json!({"type": "string"}),
+        "text" => json!({"type": ["string", "null"]}),
         "list of names" => json!({"type": ["array", "null"], "items": {"type": "string"}}),
         "auto, pass, strip or {from_secret: path}" => json!({"anyOf": [
             {"enum": ["auto", "pass", "strip"]},
@@ -121,12 +144,11 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_schema_and_choices_are_words() {
-        for (words, schema) in KEYS.iter().map(|key| (key.kind, kind(key.kind))) {
-            let choices = schema["enum"].as_array().cloned().unwrap_or_default();
-            let wordy = choices
-                .iter()
-                .all(|w| w.as_str().is_some_and(|w| w.chars().all(|c| c.is_ascii_lowercase() || c == '_')));
-            assert!(wordy, "{words}: {schema}");
+        for (key, schema) in KEYS.iter().map(|key| (key, kind(key.kind))) {
+            let Some(choices) = schema["enum"].as_array() else { continue };
+            let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+            let wordy = choices.iter().all(|w| w.as_str().is_some_and(|w| w.chars().all(word)));
+            assert!(wordy && choices.contains(&json!(key.default)), "{}: {schema}", key.kind);
         }
     }
 
@@ -143,5 +165,11 @@ mod tests {
         let authorization =
             format!("{service}/properties/upstream/properties/authorization/anyOf/1/required");
         assert_eq!(at(&authorization), json!(["from_secret"]));
+        let pods = format!("{service}/properties/discovery/properties/kubernetes");
+        assert_eq!(at(&format!("{pods}/required")), json!(["selector"]));
+        assert_eq!(at(&format!("{pods}/properties/selector/minProperties")), 1);
+        assert_eq!(at(&format!("{pods}/properties/selector/type")), "object");
+        assert_eq!(at(&format!("{pods}/properties/prefill/default")), json!({}));
+        assert_eq!(at(&format!("{pods}/properties/ports/default")), json!([8000]));
     }
 }

@@ -23,6 +23,7 @@ impl Walk<'_> {
         let names = keys::children(pattern);
         match &node.value {
             Value::Map(entries) if !names.is_empty() => self.map(entries, pattern, shown, &names),
+            Value::Map(entries) if keys::is_labels(pattern) => self.labels(entries, shown),
             Value::List(items) if keys::is_list(pattern) => {
                 for (i, item) in items.iter().enumerate() {
                     self.node(item, &format!("{pattern}[]"), &format!("{shown}[{i}]"));
@@ -38,9 +39,8 @@ impl Walk<'_> {
     fn map(&mut self, entries: &[Entry], pattern: &str, shown: &str, names: &[&'static str]) {
         for (i, entry) in entries.iter().enumerate() {
             let (pattern, shown) = (join(pattern, &entry.key), join(shown, &entry.key));
-            let earlier = entries[..i].iter().find(|other| other.key == entry.key);
-            if let Some(earlier) = earlier {
-                self.push(&entry.place, &shown, format!("given twice; first at {}", earlier.place));
+            if let Some(earlier) = earlier(entries, i) {
+                self.twice(&entry.place, &shown, earlier);
             } else if keys::UNSUPPORTED.contains(&pattern.as_str()) {
                 self.push(&entry.place, &shown, "not supported by this version".to_owned());
             } else if names.contains(&entry.key.as_str()) {
@@ -51,6 +51,19 @@ impl Walk<'_> {
                 self.problems.push(problem.allowed(allowed));
             }
         }
+    }
+
+    /// Keys are whatever labels there are, dots and slashes in them; what may be one is the reader's business.
+    fn labels(&mut self, entries: &[Entry], shown: &str) {
+        for (i, entry) in entries.iter().enumerate() {
+            if let Some(earlier) = earlier(entries, i) {
+                self.twice(&entry.place, &format!("{shown}[{}]", entry.key), earlier);
+            }
+        }
+    }
+
+    fn twice(&mut self, place: &Place, key: &str, earlier: &Entry) {
+        self.push(place, key, format!("given twice; first at {}", earlier.place));
     }
 
     fn wrong_shape(&mut self, node: &Node, found: &Value, pattern: &str, shown: &str, names: &[&str]) {
@@ -71,6 +84,11 @@ impl Walk<'_> {
     fn push(&mut self, place: &Place, key: &str, message: String) {
         self.problems.push(Problem::new(place.clone(), key, message));
     }
+}
+
+/// The first entry with the key of entry `i`, if that is another one.
+fn earlier(entries: &[Entry], i: usize) -> Option<&Entry> {
+    entries[..i].iter().find(|other| other.key == entries[i].key)
 }
 
 fn join(section: &str, name: &str) -> String {
@@ -119,10 +137,20 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_later_versions_are_not_called_unknown() {
-        let found = problems(
-            "tls: {cert: a}\nservices:\n  - split: {source: file}\n    discovery: {kubernetes: {}}\n",
+    fn labels_are_no_keys_but_stand_once() {
+        let with =
+            |labels: &str| format!("services:\n- discovery: {{kubernetes: {{selector: {{{labels}}}}}}}\n");
+        assert_eq!(problems(&with("name: a, ome.io/x.y: b")), Vec::<String>::new());
+        assert_eq!(
+            problems(&with("ome.io/x: a, b: c, ome.io/x: a")),
+            ["f:2:58: services[0].discovery.kubernetes.selector[ome.io/x]: given twice; first at f:2:39"]
         );
+    }
+
+    #[test]
+    fn keys_of_later_versions_are_not_called_unknown() {
+        let found =
+            problems("tls: {cert: a}\nservices:\n  - split: {source: file}\n    cohorts: {by: token}\n");
         assert_eq!(found.len(), 3);
         assert!(found.iter().all(|p| p.ends_with("not supported by this version")), "{found:?}");
     }

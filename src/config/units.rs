@@ -79,6 +79,16 @@ pub(super) fn positive(text: &str) -> Result<Duration, Wrong> {
     duration(text).and_then(|d| if d.is_zero() { Err(wrong()) } else { Ok(d) })
 }
 
+/// Like [`duration`], within bounds, both included.
+pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, Wrong> {
+    move |text| {
+        let allowed = || format!("{} to {}", show_duration(least), show_duration(most));
+        let found = duration(text)
+            .map_err(|wrong| Wrong::new(wrong.message, format!("{DURATION}; {}", allowed())))?;
+        if (least..=most).contains(&found) { Ok(found) } else { Err(Wrong::new("out of range", allowed())) }
+    }
+}
+
 /// Writes a duration that reads back. Below a millisecond it is cut off: no timer is finer than that.
 pub(super) fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
@@ -167,6 +177,11 @@ mod tests {
             assert!(duration(bad).is_err(), "{bad}");
         }
         assert!(duration("18446744073709551615h").is_err());
+        let second = |n| Duration::from_secs(n);
+        let bounded = between(second(1), second(60));
+        assert_eq!((bounded("1s"), bounded("1m")), (Ok(second(1)), Ok(second(60))));
+        assert_eq!(bounded("999ms"), Err(Wrong::new("out of range", "1s to 1m")));
+        assert!(bounded("61s").is_err() && bounded("1").is_err());
     }
 
     #[test]

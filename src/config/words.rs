@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::discovery::{Dialect, IpFamily, Mode, Probe, RelistRead};
 use super::router::{Authorization, EngineKind, LogFormat, LogSink, ModelMatch, Policy, VllmConnector};
 use super::units::Wrong;
 
@@ -30,6 +31,22 @@ pub(super) const POLICY: Choice<Policy> = &[
 ];
 pub(super) const AUTHORIZATION: Choice<Authorization> =
     &[("auto", Authorization::Auto), ("pass", Authorization::Pass), ("strip", Authorization::Strip)];
+pub(super) const DIALECT: Choice<Dialect> = &[
+    ("tandem", Dialect::Tandem),
+    ("gpustack", Dialect::Gpustack),
+    ("ome", Dialect::Ome),
+    ("infera", Dialect::Infera),
+    ("llm-d", Dialect::LlmD),
+    ("sglang", Dialect::Sglang),
+    ("vllm", Dialect::Vllm),
+];
+pub(super) const RELIST_READ: Choice<RelistRead> =
+    &[("consistent", RelistRead::Consistent), ("cached", RelistRead::Cached)];
+pub(super) const IP_FAMILY: Choice<IpFamily> =
+    &[("primary", IpFamily::Primary), ("ipv4", IpFamily::V4), ("ipv6", IpFamily::V6)];
+pub(super) const PROBE: Choice<Probe> = &[("off", Probe::Off), ("models", Probe::Models)];
+pub(super) const MODE: Choice<Mode> =
+    &[("required", Mode::Required), ("off", Mode::Off), ("observed", Mode::Observed)];
 const BOOLEAN: Choice<bool> = &[("true", true), ("false", false)];
 const LEVELS: Choice<&str> =
     &[("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug"), ("trace", "trace")];
@@ -125,6 +142,14 @@ pub(super) fn service_name(text: &str) -> Result<String, Wrong> {
     }
     let allowed = "1 to 63 of a-z, 0-9, `.`, `_`, `-`, a letter or digit at both ends";
     Err(Wrong::new("not a service name", allowed))
+}
+
+/// What is only handed on: not empty, one line.
+pub(super) fn plain(text: &str) -> Result<String, Wrong> {
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(Wrong::new("not a name", "text without control characters"));
+    }
+    Ok(text.to_owned())
 }
 
 pub(super) fn model_name(text: &str) -> Result<String, Wrong> {

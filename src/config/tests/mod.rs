@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::*;
 
+mod dialects;
 mod pairs;
+mod pods;
 mod round_trip;
 mod table;
 

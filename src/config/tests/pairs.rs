@@ -16,7 +16,7 @@ fn at(url: &str, bootstrap_port: Option<u16>) -> StaticEndpoint {
 }
 
 #[track_caller]
-fn one_mistake(yaml: &str, key_and_text: &str) {
+pub(super) fn one_mistake(yaml: &str, key_and_text: &str) {
     let found = mistakes(yaml);
     assert!(found.len() == 1 && found[0].contains(key_and_text), "{found:#?}");
 }

@@ -12,6 +12,10 @@ const OTHERS: &[(&str, &str)] = &[
     ("admin.listen", "127.0.0.1:2"),
     ("admin.token_file", "/t"),
     ("api_keys_file", "/k"),
+    ("state_file", "/s"),
+    ("observer.on_front_door", "true"),
+    ("kubernetes.kubeconfig", "/k"),
+    ("kubernetes.context", "c"),
     ("limits.body", "1KiB"),
     ("limits.buffered_bytes", "128MiB"),
     ("limits.headers", "10"),
@@ -57,10 +61,45 @@ const OTHERS: &[(&str, &str)] = &[
     ("services[].upstream.handoff_max_age", "1ms"),
     ("services[].upstream.kv_lease", "1h"),
     ("services[].upstream.cancel_decode_grace", "0"),
+    ("services[].discovery.kubernetes.namespace", "n"),
+    ("services[].discovery.kubernetes.selector", "{b: c}"),
+    ("services[].discovery.kubernetes.prefill", "{b: c}"),
+    ("services[].discovery.kubernetes.decode", "{b: c}"),
+    ("services[].discovery.kubernetes.mixed", "{b: c}"),
+    ("services[].discovery.kubernetes.dialect", "ome"),
+    ("services[].discovery.kubernetes.relist", "1s"),
+    ("services[].discovery.kubernetes.relist_read", "cached"),
+    ("services[].discovery.kubernetes.ip_family", "ipv6"),
+    ("services[].discovery.kubernetes.ports", "[http]"),
+    ("services[].discovery.kubernetes.bootstrap_port", "1"),
+    ("services[].discovery.kubernetes.probe", "models"),
+    ("services[].discovery.kubernetes.keys.eligible", "a.b/c=d"),
+    ("services[].discovery.kubernetes.keys.role", "a.b/c"),
+    ("services[].discovery.kubernetes.keys.prefill_values", "[p]"),
+    ("services[].discovery.kubernetes.keys.decode_values", "[d]"),
+    ("services[].discovery.kubernetes.keys.mixed_values", "[m]"),
+    ("services[].discovery.kubernetes.keys.model", "a.b/c"),
+    ("services[].discovery.kubernetes.keys.revision", "a.b/c"),
+    ("services[].discovery.kubernetes.keys.token", "a.b/c"),
+    ("services[].discovery.kubernetes.keys.ports", "a.b/c"),
+    ("services[].discovery.kubernetes.keys.bootstrap_port", "a.b/c"),
+    ("services[].discovery.kubernetes.keys.drain", "'off'"),
+    ("services[].discovery.kubernetes.keys.worker_info", "a.b/c"),
+    ("services[].eligibility.mode", "observed"),
+    ("services[].eligibility.prefill", "observed"),
+    ("services[].eligibility.decode", "observed"),
+    ("services[].eligibility.mixed", "observed"),
+    ("services[].eligibility.fail_static", "true"),
 ];
+
+const PODS: &str = "services[].discovery.kubernetes.";
 
 /// A file with one service that a key may be set in: those of prefill/decode need an engine that has them.
 fn base(path: &str) -> Value {
+    if path.starts_with(PODS) || path.starts_with("services[].eligibility") {
+        let pods = json!({"selector": {"app": "a"}});
+        return json!({"services": [{"name": "a", "engine": {"kind": "sglang"}, "discovery": {"kubernetes": pods}}]});
+    }
     let kind = match path.strip_prefix("services[].").unwrap_or_default() {
         "engine.connector" => "vllm",
         key if key.starts_with("discovery.static.prefill") || key.starts_with("discovery.static.decode") => {
@@ -84,7 +123,17 @@ fn file_with(path: &str, value: &str) -> String {
             None => &mut at[step],
         };
     }
-    *at = serde_saphyr::from_str(value).unwrap();
+    // `off` is a word of ours.
+    let words = serde_saphyr::options! { strict_booleans: true };
+    *at = serde_saphyr::from_str_with_options(value, words).unwrap();
+    let labels = at.as_object().is_some_and(|labels| !labels.is_empty());
+    // Labels of a role need some of the other beside them.
+    let other = [("prefill", "decode"), ("decode", "prefill")]
+        .into_iter()
+        .find(|(role, _)| path.strip_prefix(PODS) == Some(role));
+    if let (Some((_, other)), true) = (other, labels) {
+        file["services"][0]["discovery"]["kubernetes"][other] = json!({"other": "label"});
+    }
     file.to_string()
 }
 
@@ -92,7 +141,7 @@ fn without(path: &str) -> RouterConfig {
     loaded(&source(&base(path).to_string()))
 }
 
-/// What stands at a path of the table, as text; lists by their first entry.
+/// What stands at a path of the table, as text; lists and labels by their first entry.
 fn written(yaml: &str, path: &str) -> String {
     let root = node::parse("f", yaml).unwrap_or_else(|problem| panic!("{problem}"));
     let found = path.split('.').try_fold(&root, |node, step| match step.strip_suffix("[]") {
@@ -102,6 +151,10 @@ fn written(yaml: &str, path: &str) -> String {
     let found = found.map(|node| node.items().first().unwrap_or(node));
     match found.map(|node| &node.value) {
         Some(node::Value::Scalar(text)) => text.clone(),
+        Some(node::Value::Map(labels)) if !labels.is_empty() => {
+            let node::Entry { key, node, .. } = &labels[0];
+            format!("{key}={:?}", node.value)
+        }
         other => panic!("{path} is {other:?} in\n{yaml}"),
     }
 }

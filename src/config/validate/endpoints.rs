@@ -3,24 +3,34 @@
 use std::collections::HashMap;
 
 use super::Check;
-use crate::config::node::Value;
 use crate::config::router::{EngineKind, Service, StaticEndpoint};
 use crate::config::words;
 
 impl Check<'_> {
     pub(super) fn endpoints(&mut self, i: usize, service: &Service) {
-        self.each_once(i, service);
+        let only_pods = service.pods.is_some() && lists(service).iter().all(|(_, list)| list.is_empty());
+        if !only_pods {
+            self.one_source(i, service);
+            self.each_once(i, service);
+        }
         if self.kind_is_readable(i) {
-            self.roles(i, service);
             self.connector(i, service);
-            self.bootstrap(i, service);
+            if !only_pods {
+                self.roles(i, service);
+                self.bootstrap(i, service);
+            }
         }
     }
 
-    /// A kind that could not be read was reported; what belongs to it is no second mistake.
-    fn kind_is_readable(&self, i: usize) -> bool {
-        let kind = self.root.written(&format!("services[{i}].engine.kind"));
-        kind.is_none_or(|node| matches!(&node.value, Value::Scalar(text) if words::engine_kind(text).is_ok()))
+    pub(super) fn kind_is_readable(&self, i: usize) -> bool {
+        self.is_readable(&format!("services[{i}].engine.kind"), words::engine_kind)
+    }
+
+    fn one_source(&mut self, i: usize, service: &Service) {
+        if service.pods.is_some() {
+            let message = "a service has listed endpoints (`static`) or Pods (`kubernetes`), not both";
+            self.problem(&format!("services[{i}].discovery.kubernetes"), message);
+        }
     }
 
     fn roles(&mut self, i: usize, service: &Service) {
@@ -30,12 +40,13 @@ impl Check<'_> {
         let mixed = !service.endpoints.is_empty();
         match (service.engine, prefill, decode) {
             (EngineKind::Plain, false, false) if !mixed => {
-                let message = "at least one endpoint is needed, written `- url: http://HOST:PORT`";
+                let message = "at least one endpoint is needed, written `- url: http://HOST:PORT`, or the Pods \
+                               of `discovery.kubernetes`";
                 self.problem(&format!("{at}.mixed"), message);
             }
             (_, false, false) if !mixed => {
                 let message = "at least one prefill and one decode are needed, or endpoints under `mixed` that \
-                               serve alone";
+                               serve alone, or the Pods of `discovery.kubernetes`";
                 self.problem(&at, message);
             }
             (EngineKind::Plain, ..) => {

@@ -1,14 +1,17 @@
 //! Rules between keys. Values that were wrong by themselves are reported already and are skipped here.
 
 mod endpoints;
+mod marks;
+mod pods;
 
 use std::collections::HashMap;
 
-use super::node::Node;
+use super::node::{Node, Value};
 use super::problem::{Place, Problem};
 use super::reader::Section;
 use super::router::{Authorization, ModelMatch, RouterConfig, Service};
 use super::source::{Flags, of_service};
+use super::units::Wrong;
 
 /// Flags that need or exclude others.
 pub(super) fn flags(flags: &Flags, file: Option<&Node>, problems: &mut Vec<Problem>) {
@@ -38,6 +41,7 @@ pub(super) fn config(config: &RouterConfig, root: &Section<'_>, problems: &mut V
     check.some_service(config);
     for (i, service) in config.services.iter().enumerate() {
         check.endpoints(i, service);
+        check.pods(i, service);
         check.model_match(i, service);
         check.handoff(i, service);
         check.authorization(i, service, config);
@@ -54,7 +58,17 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn problem(&mut self, key: &str, message: impl Into<String>) {
-        self.problems.push(Problem::new(self.root.place(key), key, message));
+        self.problem_at(self.root.place(key), key, message);
+    }
+
+    fn problem_at(&mut self, place: Place, key: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(place, key, message));
+    }
+
+    /// A value that could not be read was reported; what follows from it is no second mistake.
+    fn is_readable<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, Wrong>) -> bool {
+        let node = self.root.written(key);
+        node.is_none_or(|node| matches!(&node.value, Value::Scalar(text) if parse(text).is_ok()))
     }
 
     fn listeners(&mut self, c: &RouterConfig) {

@@ -3,12 +3,15 @@
 //! Every key is written, defaults too, so that what is printed answers "what does it run with". Nothing is secret:
 //! the configuration holds paths of secrets, never their content.
 
+mod pods;
+
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
+use super::discovery::{Kubernetes, Labels};
 use super::router::{
     Authorization, EngineKind, LogSink, Policies, RouterConfig, Service, StaticEndpoint, Upstream,
 };
@@ -34,13 +37,16 @@ pub fn document(c: &RouterConfig) -> Document {
             ]),
         ),
         ("api_keys_file", path(c.api_keys_file.as_ref())),
+        ("state_file", path(c.state_file.as_ref())),
+        ("observer", one("on_front_door", c.observer.on_front_door.map_or(auto(), Document::Bool))),
+        ("kubernetes", kubernetes(&c.kubernetes)),
     ];
     map.extend(sections(c));
     map.push(("services", Document::List(c.services.iter().map(service).collect())));
     Document::Map(map)
 }
 
-/// A document of scalars, lists and ordered mappings.
+/// A document of scalars, lists, ordered mappings, and labels: a mapping whose keys are values, not keys of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
     Null,
@@ -49,6 +55,7 @@ pub enum Document {
     Text(String),
     List(Vec<Document>),
     Map(Vec<(&'static str, Document)>),
+    Labels(Labels),
 }
 
 impl Serialize for Document {
@@ -66,8 +73,16 @@ impl Serialize for Document {
                 }
                 map.end()
             }
+            Self::Labels(labels) => serializer.collect_map(labels),
         }
     }
+}
+
+fn kubernetes(k: &Kubernetes) -> Document {
+    Document::Map(vec![
+        ("kubeconfig", k.kubeconfig.as_ref().map_or(auto(), |file| path(Some(file)))),
+        ("context", k.context.as_ref().map_or(Document::Null, text)),
+    ])
 }
 
 fn sections(c: &RouterConfig) -> Vec<(&'static str, Document)> {
@@ -133,7 +148,11 @@ fn service(s: &Service) -> Document {
         ("models", Document::List(s.models.iter().map(text).collect())),
         ("model_match", text(words::word(words::MODEL_MATCH, &s.model_match))),
         ("engine", engine(s.engine)),
-        ("discovery", one("static", endpoints(s))),
+        (
+            "discovery",
+            s.pods.as_ref().map_or_else(|| one("static", endpoints(s)), |p| one("kubernetes", pods::pods(p))),
+        ),
+        ("eligibility", pods::eligibility(s.eligibility)),
         ("policy", policies(s.policy)),
         ("retries", Document::Map(retries)),
         ("upstream", upstream(&s.upstream)),

@@ -1,10 +1,11 @@
-//! The command line as an operator meets it, and the documents that describe the configuration.
+//! The command line as an operator meets it; `documents`: what describes the configuration.
 
-use std::collections::BTreeSet;
+mod documents;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tandem::config::{self, File, KEYS, OTHER_VARIABLES, RouterConfig, Source};
+use tandem::config::{self, File, RouterConfig, Source};
 
 fn tandem(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
@@ -51,134 +52,6 @@ fn load(file: File) -> RouterConfig {
     config::load(&Source { file: Some(file), ..Source::default() })
         .map_err(|p| format!("{name}: {p:?}"))
         .expect("a configuration")
-}
-
-#[test]
-fn every_example_loads_and_router_yaml_is_the_defaults() {
-    let mut seen = BTreeSet::new();
-    for entry in std::fs::read_dir(root("config")).expect("config/").flatten() {
-        let config = load(File::read(&entry.path()).expect("readable"));
-        seen.insert(entry.file_name().to_string_lossy().into_owned());
-        if entry.file_name() == "router.yaml" {
-            let endpoints = config.services[0].endpoints.clone();
-            let services = vec![config::Service::plain("chat", endpoints)];
-            assert_eq!(config, RouterConfig { services, ..RouterConfig::defaults() });
-        }
-    }
-    assert!(
-        seen.contains("router.yaml") && seen.contains("minimal.yaml") && seen.contains("two-services.yaml")
-    );
-}
-
-#[test]
-fn router_yaml_or_the_example_of_an_engine_writes_every_key_with_its_default() {
-    // A form of `authorization`, shown there in a comment: both cannot stand at once.
-    let other_form = "services[].upstream.authorization.from_secret";
-    assert!(text_of("config/router.yaml").contains("{ from_secret: "));
-    let yaml = |name| serde_saphyr::from_str::<serde_json::Value>(&text_of(name)).expect("YAML");
-    let (file, sglang, vllm) =
-        (yaml("config/router.yaml"), yaml("config/sglang.yaml"), yaml("config/vllm.yaml"));
-    for key in KEYS.iter().filter(|key| key.path != other_form) {
-        let path = format!("/{}", key.path.replace("[]", ".0").replace('.', "/"));
-        let paired =
-            ["engine.connector", "static.prefill", "static.decode"].iter().any(|k| key.path.contains(k));
-        let files = if paired { vec![&sglang, &vllm] } else { vec![&file] };
-        let value = files.iter().find_map(|file| file.pointer(&path)).ok_or(key.path).expect("every key");
-        let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        if key.default != "required" {
-            assert_eq!(shown, key.default, "{}", key.path);
-        }
-    }
-}
-
-/// Compares a document with what the code makes of it; `UPDATE_DOCS=1` writes it instead.
-fn generated(path: &str, made: &str) {
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(root(path), made).expect("written");
-    }
-    assert!(text_of(path) == made, "{path} is not what the code says: run the tests once with UPDATE_DOCS=1");
-}
-
-/// The rows are made from the table of keys; where a row stands, and the text around it, is the document's own.
-#[test]
-fn the_documentation_has_exactly_the_keys_of_the_code() {
-    let text = text_of("docs/configuration.md");
-    let key_of = |line: &str| {
-        let cells = line.split(" | ").count() == 6;
-        line.strip_prefix("| `").filter(|_| cells).and_then(|rest| rest.split('`').next()).map(str::to_owned)
-    };
-    let documented: Vec<String> = text.lines().filter_map(key_of).collect();
-    assert_eq!(
-        documented,
-        KEYS.iter().map(|key| key.path).collect::<Vec<_>>(),
-        "one row for each key, in their order"
-    );
-    let line = |line: &str| {
-        let key = key_of(line).and_then(|path| KEYS.iter().find(|key| key.path == path));
-        key.map_or_else(|| line.to_owned(), config::row) + "\n"
-    };
-    generated("docs/configuration.md", &text.lines().map(line).collect::<String>());
-    assert!(
-        KEYS.iter().all(|key| key.meaning.len() > 15 && !key.meaning.contains(" | ")),
-        "every key has a meaning"
-    );
-    for variable in OTHER_VARIABLES {
-        assert!(text.contains(&format!("| `{variable}` |")), "{variable}");
-    }
-}
-
-#[test]
-fn the_schema_is_what_check_prints() {
-    let output = run(&mut tandem(&["check", "--schema"]));
-    assert_eq!(code(&output), 0, "{}", err(&output));
-    generated("docs/schemas/router.schema.json", &out(&output));
-}
-
-/// By an implementation of JSON Schema that is not ours.
-fn by_schema(files: &[PathBuf]) -> serde_json::Value {
-    let mut command = Command::new(tandem::testkit::openai::python());
-    command.arg(root("tests/schema.py")).arg(root("docs/schemas/router.schema.json")).args(files);
-    let output = run(&mut command);
-    serde_json::from_str(&out(&output)).map_err(|e| format!("{e}: {}", err(&output))).expect("JSON")
-}
-
-#[test]
-fn the_schema_takes_the_examples_and_refuses_what_check_refuses() {
-    let examples: Vec<_> =
-        std::fs::read_dir(root("config")).expect("config/").flatten().map(|entry| entry.path()).collect();
-    let found = by_schema(&examples);
-    for example in &examples {
-        assert_eq!(found[example.display().to_string()], serde_json::json!([]));
-    }
-    let directory = tempfile::tempdir().expect("a directory");
-    let service = "services: [{ name: chat, discovery: { static: { mixed: [{ url: http://a:1 }] } } }]";
-    let mut files = Vec::new();
-    for (i, more) in [
-        "lisetn: 0.0.0.0:1",
-        "limits: { body: 64MB }",
-        "limits: { in_flight: many }",
-        "limits: { nothing: 1 }",
-        "timeouts: { idle: 5 }",
-        "timeouts: { idle: 5 minutes }",
-        "access_log: { format: xml }",
-        "access_log: { sample: 2 }",
-        "listen: 8080",
-        "threads: some",
-    ]
-    .iter()
-    .enumerate()
-    {
-        let path = directory.path().join(format!("{i}.yaml"));
-        std::fs::write(&path, format!("{service}\n{more}\n")).expect("a temporary file");
-        let checked = run(&mut tandem(&["check", &path.display().to_string()]));
-        assert_eq!(code(&checked), 2, "{more}");
-        files.push((path, *more));
-    }
-    let found = by_schema(&files.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>());
-    for (path, more) in files {
-        let mistakes = found[path.display().to_string()].as_array().map_or(0, Vec::len);
-        assert!(mistakes > 0, "{more}");
-    }
 }
 
 #[test]

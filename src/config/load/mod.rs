@@ -2,6 +2,9 @@
 //!
 //! One function per section, each a list of keys in the order of the documentation.
 
+mod pods;
+
+use super::discovery::{Kubernetes, Observer};
 use super::node::{Node, Value};
 use super::problem::{Place, Problem};
 use super::reader::{Reader, Section};
@@ -52,6 +55,9 @@ fn router(r: &mut Reader, root: &Section<'_>) -> RouterConfig {
     r.set(root, "threads", words::auto(words::count(1, 256)), &mut c.threads);
     admin(r, &root.section("admin"), &mut c.admin);
     r.set_optional(root, "api_keys_file", words::path, &mut c.api_keys_file);
+    r.set_optional(root, "state_file", words::path, &mut c.state_file);
+    observer(r, &root.section("observer"), &mut c.observer);
+    kubernetes(r, &root.section("kubernetes"), &mut c.kubernetes);
     limits(r, &root.section("limits"), &mut c.limits);
     timeouts(r, &root.section("timeouts"), &mut c.timeouts);
     shutdown(r, &root.section("shutdown"), &mut c.shutdown);
@@ -64,6 +70,15 @@ fn router(r: &mut Reader, root: &Section<'_>) -> RouterConfig {
 fn admin(r: &mut Reader, s: &Section<'_>, c: &mut Admin) {
     r.set(s, "listen", words::address, &mut c.listen);
     r.set_optional(s, "token_file", words::path, &mut c.token_file);
+}
+
+fn observer(r: &mut Reader, s: &Section<'_>, c: &mut Observer) {
+    r.set(s, "on_front_door", words::auto(words::boolean), &mut c.on_front_door);
+}
+
+fn kubernetes(r: &mut Reader, s: &Section<'_>, c: &mut Kubernetes) {
+    r.set(s, "kubeconfig", words::auto(words::path), &mut c.kubeconfig);
+    r.set_optional(s, "context", words::plain, &mut c.context);
 }
 
 fn limits(r: &mut Reader, s: &Section<'_>, c: &mut Limits) {
@@ -113,6 +128,8 @@ fn service(r: &mut Reader, s: &Section<'_>) -> Service {
     c.models = r.names(s, "models", words::model_name);
     r.set(s, "model_match", words::choice(words::MODEL_MATCH), &mut c.model_match);
     c.engine = engine(r, &s.section("engine"));
+    c.pods = pods::pods(r, &s.section("discovery"));
+    pods::eligibility(r, &s.section("eligibility"), &mut c.eligibility);
     let fixed = s.section("discovery").section("static");
     c.prefill = fixed.entries("prefill").iter().map(|entry| prefill(r, entry, c.engine)).collect();
     c.decode = fixed.entries("decode").iter().map(|entry| endpoint(r, entry)).collect();

@@ -1,0 +1,165 @@
+//! Keys of a service whose endpoints are Pods.
+
+use super::{Key, LABELS, key};
+
+pub(super) const KEYS: &[Key] = &[
+    key(
+        "services[].discovery.kubernetes.namespace",
+        "auto or name",
+        "auto",
+        "Where the Pods are. `auto`: the namespace of the service account, or of the kubeconfig's context",
+    ),
+    key(
+        "services[].discovery.kubernetes.selector",
+        LABELS,
+        "required",
+        "Labels of every Pod of the service, at least one. Never the eligibility label",
+    ),
+    key(
+        "services[].discovery.kubernetes.prefill",
+        LABELS,
+        "{}",
+        "Further labels of its prefills, where labels instead of `keys.role` tell roles apart",
+    ),
+    key("services[].discovery.kubernetes.decode", LABELS, "{}", "Further labels of its decodes"),
+    key(
+        "services[].discovery.kubernetes.mixed",
+        LABELS,
+        "{}",
+        "Further labels of Pods that serve whole requests",
+    ),
+    key(
+        "services[].discovery.kubernetes.dialect",
+        "tandem, gpustack, ome, infera, llm-d, sglang or vllm",
+        "tandem",
+        "Whose labels and annotations the Pods carry: a [preset](discovery.md#dialects) of `keys`, `ports` and eligibility",
+    ),
+    key(
+        "services[].discovery.kubernetes.relist",
+        "duration",
+        "15s",
+        "Between two full lists beside the watch, 1 s to 10 min",
+    ),
+    key(
+        "services[].discovery.kubernetes.relist_read",
+        "consistent or cached",
+        "consistent",
+        "What such a list reads. `cached`: the API server's cache, for servers before 1.31 and for huge fleets; a consistent list still every 5 min and after a surprise",
+    ),
+    key(
+        "services[].discovery.kubernetes.ip_family",
+        "primary, ipv4 or ipv6",
+        "primary",
+        "Address of a dual-stack Pod. `primary`: its first one",
+    ),
+    key(
+        "services[].discovery.kubernetes.ports",
+        "list of ports",
+        "[8000]",
+        "Serving ports of a Pod that has no annotation for them (`keys.ports`), 1 to 64: numbers, or names of container ports; several are one endpoint each. `[8080]` in the `ome` dialect",
+    ),
+    key(
+        "services[].discovery.kubernetes.bootstrap_port",
+        "auto or port",
+        "auto",
+        "SGLang only: bootstrap port of a prefill that has no annotation for it (`keys.bootstrap_port`). `auto`: asked of the engine",
+    ),
+    key(
+        "services[].discovery.kubernetes.probe",
+        "off or models",
+        "off",
+        "What an engine has to answer before its first request. `models`: `GET /v1/models`, with one of `models` if there are any",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.eligible",
+        "auto, off or KEY[=VALUE]",
+        "auto",
+        "The mark of a Pod that may take requests, label or annotation; without a value: any but an empty one",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.role",
+        "auto, off or KEY",
+        "auto",
+        "Label or annotation with the role",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.prefill_values",
+        "auto or list of values",
+        "auto",
+        "Values of `role` that mean prefill",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.decode_values",
+        "auto or list of values",
+        "auto",
+        "Values of `role` that mean decode",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.mixed_values",
+        "auto or list of values",
+        "auto",
+        "Values of `role` that mean mixed",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.model",
+        "auto, off or KEY",
+        "auto",
+        "Label or annotation with the model it serves",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.revision",
+        "auto, off or KEY",
+        "auto",
+        "Label or annotation with the revision it is of",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.token",
+        "auto, off or KEY",
+        "auto",
+        "Label or annotation with the pairing token: prefills and decodes with different ones are never paired",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.ports",
+        "auto, off or KEY",
+        "auto",
+        "Label or annotation with the serving ports, numbers with commas between",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.bootstrap_port",
+        "auto, off or KEY",
+        "auto",
+        "Label or annotation with the bootstrap port",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.drain",
+        "auto, off or KEY",
+        "auto",
+        "Label or annotation whose presence withdraws the Pod; its value is the reason",
+    ),
+    key(
+        "services[].discovery.kubernetes.keys.worker_info",
+        "auto, off or KEY",
+        "auto",
+        "Label or annotation with the JSON document of an Infera worker: address, model and role in one",
+    ),
+    key(
+        "services[].eligibility.mode",
+        "auto, required, off or observed",
+        "auto",
+        "Whether a Pod needs the mark of `keys.eligible`, for roles without an own mode. [`auto`](discovery.md#eligibility): by dialect and role; `observed`: required once the fleet carries it",
+    ),
+    key("services[].eligibility.prefill", "auto, required, off or observed", "auto", "The same for prefills"),
+    key("services[].eligibility.decode", "auto, required, off or observed", "auto", "The same for decodes"),
+    key(
+        "services[].eligibility.mixed",
+        "auto, required, off or observed",
+        "auto",
+        "The same for mixed endpoints",
+    ),
+    key(
+        "services[].eligibility.fail_static",
+        "true or false",
+        "false",
+        "A Pod whose readiness is Unknown, because its node is out of reach, keeps its requests",
+    ),
+];

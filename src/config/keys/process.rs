@@ -1,0 +1,127 @@
+//! Keys of the process.
+
+use super::{Key, content, key, live};
+
+pub(super) const KEYS: &[Key] = &[
+    key("listen", "IP:PORT", "0.0.0.0:8080", "Front door, where clients connect. Port 0: one that is free"),
+    key(
+        "threads",
+        "auto or count",
+        "auto",
+        "Traffic threads, 1 to 256; `auto`: the number of cores, at most 4",
+    ),
+    key(
+        "admin.listen",
+        "IP:PORT",
+        "0.0.0.0:9090",
+        "Probes, metrics and operator routes. Must not be the port of `listen`",
+    ),
+    content(
+        "admin.token_file",
+        "null",
+        "Its trimmed content is the token that routes which change something require; `null`: they answer loopback peers only",
+    ),
+    content("api_keys_file", "null", "Front-door API keys, one a line; `null`: no key is asked for"),
+    key(
+        "state_file",
+        "path",
+        "null",
+        "Keeps over a restart what was learnt about [eligibility](discovery.md#eligibility); `null`: not kept",
+    ),
+    key(
+        "observer.on_front_door",
+        "auto, true or false",
+        "auto",
+        "Also answer `GET /observer/endpoints` where clients connect. `auto`: where a service has the `gpustack` dialect, whose consumer reads it there",
+    ),
+    key(
+        "kubernetes.kubeconfig",
+        "auto or path",
+        "auto",
+        "How the API server is reached. `auto`: `KUBECONFIG`, `~/.kube/config`, else the service account of the router's own Pod",
+    ),
+    key("kubernetes.context", "text", "null", "Context of that kubeconfig; `null`: its current one"),
+    live(
+        "limits.body",
+        "size",
+        "64MiB",
+        "Largest request body, at least 1 KiB; above it 413. Raise it for images",
+    ),
+    live(
+        "limits.buffered_bytes",
+        "auto or size",
+        "auto",
+        "Request bytes held by the whole process, at least `limits.body`; above it 503 with `Retry-After`. `auto`: a quarter of the cgroup's memory limit, else 1 GiB",
+    ),
+    live("limits.headers", "count", "100", "Header fields of a request, 10 to 1000; above it 431"),
+    live("limits.header_bytes", "size", "64KiB", "Request head, 8 KiB to 1 MiB; above it 431"),
+    live(
+        "limits.url",
+        "size",
+        "8KiB",
+        "Request target, 256 to 65534 bytes and at most `limits.header_bytes`; above it 414",
+    ),
+    key(
+        "limits.connections",
+        "auto or count",
+        "auto",
+        "Client connections; `auto`: 0.4 of the descriptor limit",
+    ),
+    live("limits.in_flight", "count", "0", "Requests at once; above it 503 with `Retry-After`; 0: no limit"),
+    live("limits.h2_streams", "count", "100", "Open streams of one HTTP/2 connection, 1 to 10000"),
+    key(
+        "timeouts.header_read",
+        "duration",
+        "10s",
+        "From the first byte of a request head, or from the connection for a client that sends nothing, to the head's end",
+    ),
+    key("timeouts.body_progress", "duration", "30s", "Longest silence while a request body is awaited"),
+    key("timeouts.connect", "duration", "1s", "TCP connection to an engine"),
+    key(
+        "timeouts.first_byte",
+        "duration",
+        "600s",
+        "From the request written to the head of the engine's answer",
+    ),
+    key("timeouts.idle", "duration", "120s", "Longest silence of an engine inside an answer"),
+    key(
+        "timeouts.write_stall",
+        "duration",
+        "30s",
+        "Longest time a client may take none of the bytes that wait for it",
+    ),
+    key("timeouts.total", "duration", "0", "Whole request, from its head to its last answered byte"),
+    key("timeouts.downstream_idle", "duration", "75s", "A client connection between two requests"),
+    key(
+        "shutdown.delay",
+        "duration",
+        "5s",
+        "After SIGTERM: not ready, but still accepting, so that load balancers can notice",
+    ),
+    key(
+        "shutdown.grace",
+        "duration",
+        "600s",
+        "After that: time for open requests to finish before they are ended with an error. `0`: none",
+    ),
+    key(
+        "access_log.sink",
+        "off, stdout or path",
+        "stdout",
+        "Where the line of each request goes. A path needs a `/` (`./access.log`)",
+    ),
+    key("access_log.format", "json or text", "json", "Form of these lines"),
+    key(
+        "access_log.sample",
+        "share",
+        "100%",
+        "Share of successful requests that are logged; all others always are",
+    ),
+    key(
+        "log.level",
+        "error, warn, info, debug or trace",
+        "info",
+        "Least important diagnostics that are written to standard error",
+    ),
+    key("log.format", "json or text", "text", "Form of diagnostics"),
+];
