@@ -19,6 +19,7 @@ pub mod client;
 pub mod engine;
 pub mod eventually;
 pub mod fixtures;
+mod front;
 pub mod kube;
 pub mod memory;
 pub mod metrics;

@@ -11,7 +11,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -23,7 +22,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::client::{H2Client, RawClient};
 use super::engine::{EngineHandle, RecordedRequest};
 use super::eventually::eventually;
-use super::memory::{MemoryListener, MemoryNet, MemoryStream};
+use super::front::{Front, NetDial};
+use super::memory::{MemoryNet, MemoryStream};
 use super::metrics::Scrape;
 use super::task::spawn;
 use crate::admin::AdminState;
@@ -32,10 +32,10 @@ use crate::config::{EngineKind, LogFormat, LogSink, RouterConfig, Service, Stati
 use crate::discovery::kube::Connect;
 use crate::drain::{Report, Tracker, run_sequence};
 use crate::proxy::context::{Shared, Worker};
-use crate::proxy::listener::{Accept, AcceptFuture, accept_loop, run_worker};
+use crate::proxy::listener::{Accept, accept_loop, run_worker};
 use crate::registry::Endpoint;
 use crate::types::clock::Instant;
-use crate::upstream::{Dial, DialFuture, Io, TcpDial};
+use crate::upstream::{Dial, TcpDial};
 
 /// Name under which an in-memory router listens.
 pub const FRONT: &str = "router";
@@ -372,37 +372,4 @@ fn count_panics() {
             before(info);
         }));
     });
-}
-
-#[derive(Debug)]
-struct Front(MemoryListener);
-
-impl Accept for Front {
-    fn accept(&mut self) -> AcceptFuture<'_> {
-        Box::pin(async move {
-            let stream = self.0.accept().await?;
-            Ok(front_end(stream))
-        })
-    }
-
-    fn queued(&mut self) -> Option<std::io::Result<(Io, SocketAddr)>> {
-        match self.0.poll_accept(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(accepted) => Some(accepted.map(front_end)),
-            Poll::Pending => None,
-        }
-    }
-}
-
-fn front_end(stream: MemoryStream) -> (Io, SocketAddr) {
-    (Io::Boxed(Box::new(stream)), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))
-}
-
-#[derive(Debug)]
-struct NetDial(MemoryNet);
-
-impl Dial for NetDial {
-    fn dial(&self, host: &str, port: u16) -> DialFuture {
-        let (net, host) = (self.0.clone(), host.to_owned());
-        Box::pin(async move { Ok(Io::Boxed(Box::new(net.dial_host(&host, port).await?))) })
-    }
 }

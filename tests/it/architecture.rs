@@ -15,6 +15,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("upstream", &["types"]),
     // The endpoint owns its gate, its pool and its metric handles.
     ("registry", &["types", "config", "metrics", "telemetry", "drain", "ledger", "upstream"]),
+    ("discovery", &["types", "config", "metrics", "telemetry", "drain", "registry", "upstream"]),
     ("proxy", &["types", "config", "metrics", "telemetry", "drain", "ledger", "upstream", "registry"]),
     ("admin", &["types", "config", "metrics", "telemetry", "drain", "registry", "ledger"]),
     (
@@ -28,6 +29,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "ledger",
             "upstream",
             "registry",
+            "discovery",
             "proxy",
             "admin",
         ],

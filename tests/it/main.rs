@@ -16,6 +16,7 @@ mod cli_drain;
 mod config;
 mod demo;
 mod deploy;
+mod discovery;
 mod doc_commands;
 mod docs;
 mod edges;

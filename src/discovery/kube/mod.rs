@@ -1,5 +1,6 @@
 //! Pods from the Kubernetes API server. `kube` and its types stay in here.
 
+mod ask;
 mod backoff;
 mod client;
 mod failure;

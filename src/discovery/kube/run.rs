@@ -10,16 +10,15 @@
 //! * A failure changes no endpoint (I9).
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::ask::{Asking, client, kept_after, of};
 use super::backoff::{Backoff, jittered};
 use super::client::Connect;
 use super::failure::{Failure, Kind};
@@ -35,8 +34,6 @@ use crate::types::clock::{self, Instant};
 /// For each page of the first list, and for a whole later one.
 const FIRST_LIST: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(5);
-/// Reading credentials, or a plug-in that gets some.
-const CONNECT: Duration = Duration::from_secs(10);
 /// How long the watch may take to tell what a list has told.
 const LATE: Duration = Duration::from_secs(2);
 /// `relist_read: cached`: between two lists of the newest state.
@@ -55,8 +52,6 @@ pub struct Stream {
     pub read: RelistRead,
     pub latches: Arc<LatchStore>,
 }
-
-type Asking<T> = Pin<Box<dyn Future<Output = (Option<Client>, Result<T, Failure>)> + Send>>;
 
 /// A stream under way.
 struct Running {
@@ -381,30 +376,9 @@ impl Running {
     }
 }
 
-async fn client(kept: Option<Client>, connect: &dyn Connect) -> Result<Client, Failure> {
-    if let Some(client) = kept {
-        return Ok(client);
-    }
-    let made = timeout(CONNECT, connect.connect()).await;
-    let made = made.map_err(|_| Failure::new(Kind::Timeout, format!("no credentials within {CONNECT:?}")))?;
-    made.map_err(|why| Failure::new(Kind::Connection, why))
-}
-
-/// The client is used again, unless a new one may do better.
-fn kept_after<T>(client: Client, result: &Result<T, Failure>) -> Option<Client> {
-    result.as_ref().err().is_none_or(|failure| !failure.kind.wants_new_client()).then_some(client)
-}
-
 async fn next_event(watch: &mut Option<Watch>) -> Result<Option<Event>, Failure> {
     match watch {
         Some(watch) => watch.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn of<T>(asking: &mut Option<Asking<T>>) -> (Option<Client>, Result<T, Failure>) {
-    match asking {
-        Some(asking) => asking.await,
         None => std::future::pending().await,
     }
 }

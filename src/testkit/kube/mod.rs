@@ -17,6 +17,7 @@
 //! ```
 
 mod answer;
+mod connect;
 mod discovery;
 mod event;
 mod fault;
