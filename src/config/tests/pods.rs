@@ -250,6 +250,10 @@ fn roles_are_told_by_one_label_or_by_labels_of_their_own() {
             "kubernetes.decode: a Pod with these labels and those of `prefill`",
         ),
         (
+            "prefill: {r: p, x: y}, decode: {r: p}",
+            "kubernetes.decode: a Pod with these labels and those of `prefill`",
+        ),
+        (
             &format!("{sides}, mixed: {{r: d, x: y}}"),
             "kubernetes.mixed: a Pod with these labels and those of `decode`",
         ),
@@ -263,7 +267,7 @@ fn roles_are_told_by_one_label_or_by_labels_of_their_own() {
     for pods in [
         "dialect: sglang, keys: {role: r}",
         "dialect: infera",
-        "mixed: {r: m}",
+        "dialect: sglang, mixed: {r: m}",
         "keys: {prefill_values: [], decode_values: []}",
         &format!("dialect: sglang, {sides}"),
         &format!("dialect: vllm, {sides}, mixed: {{r: m, app: a}}"),
