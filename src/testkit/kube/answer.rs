@@ -16,6 +16,7 @@ use super::query::{Query, Route};
 use super::reply::Reply;
 use super::state::Shared;
 use super::status::Status;
+use super::told::list_note;
 use super::watch::Watcher;
 use super::writes;
 use crate::types::clock::now;
@@ -125,7 +126,9 @@ async fn plainly(shared: &Arc<Shared>, asked: &Asked, fault: &Fault) -> Result<R
         }
         (&Method::GET, Route::Pods(ns)) => {
             let options = ListOptions::parse(ns.clone(), &asked.query)?;
-            (StatusCode::OK, list(shared, asked.replica, &options).await?)
+            let body = text(&list(shared, asked.replica, &options).await?);
+            let note = list_note(shared, &body);
+            return Ok(json_head(StatusCode::OK).body(Reply::full(body).when_taken(note)).unwrap());
         }
         (&Method::GET, Route::Version | Route::Discovery(_)) => {
             (StatusCode::OK, discovery::document(&asked.route))

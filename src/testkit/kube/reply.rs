@@ -28,6 +28,8 @@ pub struct Reply {
     stalls: bool,
     /// It breaks at the next poll.
     breaking: bool,
+    /// Called when a whole body is taken whole.
+    taken: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl fmt::Debug for Reply {
@@ -43,11 +45,18 @@ impl Reply {
             left: None,
             stalls: false,
             breaking: false,
+            taken: None,
         }
     }
 
     pub(super) fn watch(watcher: Watcher) -> Self {
-        Self { source: Source::Watch(Box::pin(step(watcher))), left: None, stalls: false, breaking: false }
+        Self { source: Source::Watch(Box::pin(step(watcher))), ..Self::full(Bytes::new()) }
+    }
+
+    /// Calls this when the body is taken, if nothing breaks or stalls it.
+    #[must_use]
+    pub(super) fn when_taken(self, taken: impl FnOnce() + Send + 'static) -> Self {
+        Self { taken: Some(Box::new(taken)), ..self }
     }
 
     #[must_use]
@@ -63,7 +72,12 @@ impl Reply {
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         match &mut self.source {
-            Source::Whole(bytes) => Poll::Ready(bytes.take().map(Ok)),
+            Source::Whole(bytes) => {
+                if let (None, Some(taken)) = (self.left, self.taken.take()) {
+                    taken();
+                }
+                Poll::Ready(bytes.take().map(Ok))
+            }
             Source::Over => Poll::Ready(None),
             Source::Watch(future) => {
                 let (watcher, bytes) = ready!(future.as_mut().poll(cx));
