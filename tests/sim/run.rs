@@ -173,6 +173,10 @@ impl Sim {
 
     fn judge(&mut self, healthy: Healthy) -> Result<(), String> {
         let told = self.world.api.told_from(self.history.told());
+        for tandem::testkit::kube::Told { version, uid, .. } in &told {
+            let what = uid.as_ref().map_or("a list".to_owned(), |uid| uid[30..].to_owned());
+            self.say(format!("        the router was told {version} of {what}"));
+        }
         self.history.tell(&told);
         self.history.settle(now(), healthy);
         let sight = self.eye.look()?;
@@ -207,7 +211,7 @@ impl Sim {
     }
 
     fn fail(&self, wrong: &str) -> ! {
-        let last = self.story.iter().rev().take(25).rev().cloned().collect::<Vec<_>>().join("\n  ");
+        let last = self.story.iter().rev().take(60).rev().cloned().collect::<Vec<_>>().join("\n  ");
         panic!(
             "{wrong}\nSIM_SEED={} step {} at {:?} ({:?}); before that\n  {last}",
             self.seed,

@@ -28,8 +28,8 @@ pub struct Reply {
     stalls: bool,
     /// It breaks at the next poll.
     breaking: bool,
-    /// Called when a whole body is taken whole.
-    taken: Option<Box<dyn FnOnce() + Send>>,
+    /// Called with each piece that is taken whole.
+    taken: Option<Box<dyn Fn(&[u8]) + Send>>,
 }
 
 impl fmt::Debug for Reply {
@@ -53,9 +53,9 @@ impl Reply {
         Self { source: Source::Watch(Box::pin(step(watcher))), ..Self::full(Bytes::new()) }
     }
 
-    /// Calls this when the body is taken, if nothing breaks or stalls it.
+    /// Calls this with each piece that is taken whole: a body, or a line of a watch.
     #[must_use]
-    pub(super) fn when_taken(self, taken: impl FnOnce() + Send + 'static) -> Self {
+    pub(super) fn when_taken(self, taken: impl Fn(&[u8]) + Send + 'static) -> Self {
         Self { taken: Some(Box::new(taken)), ..self }
     }
 
@@ -70,14 +70,15 @@ impl Reply {
         Self { stalls: true, ..self.cut(after) }
     }
 
+    fn was_taken(&self, bytes: &[u8]) {
+        if let Some(taken) = &self.taken {
+            taken(bytes);
+        }
+    }
+
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         match &mut self.source {
-            Source::Whole(bytes) => {
-                if let (None, Some(taken)) = (self.left, self.taken.take()) {
-                    taken();
-                }
-                Poll::Ready(bytes.take().map(Ok))
-            }
+            Source::Whole(bytes) => Poll::Ready(bytes.take().map(Ok)),
             Source::Over => Poll::Ready(None),
             Source::Watch(future) => {
                 let (watcher, bytes) = ready!(future.as_mut().poll(cx));
@@ -124,11 +125,18 @@ impl http_body::Body for Reply {
         Poll::Ready(match (ready!(this.poll_bytes(cx)), this.left) {
             (Some(Err(_)), _) => return this.poll_break(cx),
             (Some(Ok(mut bytes)), Some(left)) => {
+                if bytes.len() <= left {
+                    this.was_taken(&bytes);
+                }
                 bytes.truncate(left);
                 this.left = Some(left - bytes.len());
                 Some(Ok(Frame::data(bytes)))
             }
-            (bytes, _) => bytes.map(|result| result.map(Frame::data)),
+            (Some(Ok(bytes)), None) => {
+                this.was_taken(&bytes);
+                Some(Ok(Frame::data(bytes)))
+            }
+            (None, _) => None,
         })
     }
 

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::Deserialize;
 
 use super::handle::FakeKube;
@@ -42,32 +41,31 @@ struct Object {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+pub(super) struct Metadata {
     uid: Option<String>,
     resource_version: String,
 }
 
-impl Shared {
-    /// A line of a watch was taken; of those that are no event of a Pod nothing is noted.
-    pub(super) fn tell_line(&self, line: &[u8]) {
-        let Ok(Line { kind, object }) = serde_json::from_slice(line) else { return };
-        if matches!(kind.as_str(), "ADDED" | "MODIFIED" | "DELETED") {
-            self.tell(object.metadata);
-        }
-    }
-
-    fn tell(&self, Metadata { uid, resource_version }: Metadata) {
+/// Notes what pieces of a body say, as they are taken.
+pub(super) fn note(
+    shared: &Arc<Shared>,
+    read: fn(&[u8]) -> Option<Metadata>,
+) -> impl Fn(&[u8]) + Send + use<> {
+    let shared = Arc::clone(shared);
+    move |piece| {
+        let Some(Metadata { uid, resource_version }) = read(piece) else { return };
         let Ok(version) = resource_version.parse() else { return };
-        self.write_quietly(|state| state.told.push(Told { at: now(), version, uid }));
+        shared.write_quietly(|state| state.told.push(Told { at: now(), version, uid }));
     }
 }
 
-/// Notes a list when its body is taken.
-pub(super) fn list_note(shared: &Arc<Shared>, body: &Bytes) -> impl FnOnce() + Send + use<> {
-    let (shared, list) = (Arc::clone(shared), serde_json::from_slice::<Object>(body));
-    move || {
-        if let Ok(Object { metadata }) = list {
-            shared.tell(metadata);
-        }
-    }
+/// Of a list.
+pub(super) fn list(body: &[u8]) -> Option<Metadata> {
+    serde_json::from_slice::<Object>(body).ok().map(|list| list.metadata)
+}
+
+/// Of a line of a watch, if it is an event of a Pod.
+pub(super) fn line(line: &[u8]) -> Option<Metadata> {
+    let Line { kind, object } = serde_json::from_slice(line).ok()?;
+    matches!(kind.as_str(), "ADDED" | "MODIFIED" | "DELETED").then_some(object.metadata)
 }

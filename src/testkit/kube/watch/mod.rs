@@ -75,7 +75,6 @@ impl Watcher {
             if !self.mute
                 && let Some(line) = self.ready.pop_front()
             {
-                self.open.shared.tell_line(&line);
                 return Some(Ok(line));
             }
             match self.end {
