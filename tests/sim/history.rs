@@ -15,10 +15,12 @@ use super::{ms, secs};
 
 /// From being told to acting.
 pub(super) const AT_ONCE: Duration = ms(50);
+/// Between two lists: shorter than by default, so that more of them meet trouble.
+pub(super) const RELIST: Duration = secs(5);
 /// From a change to the next list, where no list fails.
-pub(super) const TICK: Duration = ms(15_200);
-/// The same after lists that failed: one that hangs, the longest pause after it, and the list.
-pub(super) const RECOVERY: Duration = secs(21);
+pub(super) const TICK: Duration = ms(5_100);
+/// The same after lists that failed: one that hangs for five seconds, and the longest pause after it.
+pub(super) const RECOVERY: Duration = ms(10_200);
 
 /// A state of a Pod, from a version on.
 #[derive(Debug)]
@@ -50,6 +52,7 @@ pub(super) struct History {
     told: usize,
     /// Newest list that was told, and when the last one was that is not older.
     listed: (u64, Option<Instant>),
+    first_list: Option<Instant>,
     /// By address: UIDs that may have qualified there at once with others, how old they are, and when that was last so.
     rivals: HashMap<String, HashMap<String, (u64, Instant)>>,
     now: Option<Instant>,
@@ -81,12 +84,18 @@ impl History {
                 }
                 None => {
                     self.lives.values_mut().for_each(|life| life.told(*version, due));
+                    self.first_list.get_or_insert(*at);
                     if *version >= self.listed.0 {
                         self.listed = (*version, Some(*at));
                     }
                 }
             }
         }
+    }
+
+    /// There was a list.
+    pub(super) fn is_synced(&self) -> bool {
+        self.first_list.is_some()
     }
 
     pub(super) fn told(&self) -> usize {
@@ -96,6 +105,8 @@ impl History {
     /// Settles what is over by now, and which Pods are rivals for an address.
     pub(super) fn settle(&mut self, now: Instant, healthy: Healthy) {
         self.now = Some(now);
+        // Until then a list may take longer.
+        let healthy = healthy.zip(self.first_list).map(|(since, first)| since.max(first));
         for life in self.lives.values_mut() {
             life.settle(now, healthy);
         }

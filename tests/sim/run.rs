@@ -7,7 +7,7 @@ use tandem::types::clock::{Instant, now};
 use tokio::time::sleep;
 
 use super::eye::{Eye, Sight};
-use super::history::{Healthy, History};
+use super::history::{AT_ONCE, Healthy, History, RECOVERY, TICK};
 use super::pods::{Keys, Kind};
 use super::steps::{Fleet, Made};
 use super::trouble::Trouble;
@@ -81,19 +81,61 @@ impl Sim {
         while self.step < steps {
             self.foul_weather().await;
             self.fair_weather().await;
+            self.lossy_weather().await;
         }
         self.finish().await;
     }
 
     /// Anything goes, for some hundred steps.
     async fn foul_weather(&mut self) {
-        for _ in 0..self.random.usize(100..250) {
-            if self.random.u8(..3) == 0 {
-                self.trouble.strike(&self.world.api, &mut self.random);
+        self.say("foul weather".to_owned());
+        for _ in 0..self.random.usize(60..150) {
+            match self.random.u8(..9) {
+                0 | 1 => self.trouble.strike_watches(&self.world.api, &mut self.random),
+                2 => self.trouble.strike_lists(&self.world.api, &mut self.random),
+                3 => self.ghost().await,
+                _ => {}
             }
             self.change();
             let pause = self.pause();
             self.pass(pause).await;
+        }
+    }
+
+    /// Lists are as they should be: what the watch does not tell is put right by the next of them.
+    async fn lossy_weather(&mut self) {
+        self.trouble.calm(&self.world.api);
+        self.say("lossy weather".to_owned());
+        for _ in 0..self.random.usize(30..60) {
+            match self.random.u8(..6) {
+                0 | 1 => self.trouble.strike_watches(&self.world.api, &mut self.random),
+                2 => self.ghost().await,
+                _ => {}
+            }
+            self.change();
+            let pause = self.pause() * 2;
+            self.pass(pause).await;
+        }
+    }
+
+    /// A Pod serves and is gone, and the watch tells of its good days last of all, perhaps after lists without it.
+    async fn ghost(&mut self) {
+        let (api, random) = (&self.world.api, &mut self.random);
+        self.trouble.count("ghost");
+        let late = if random.bool() { random.u64(20..1000) } else { random.u64(1000..20_000) };
+        api.overtake_next(1, ms(late));
+        let second = (now() - self.began).as_secs();
+        let served = self.fleet.serve(api, random, second);
+        let uid = served.pod.uid.clone();
+        self.note(served);
+        let pause = ms(self.random.u64(..300));
+        self.pass(pause).await;
+        let ended = self.fleet.end(&self.world.api, &uid);
+        self.note(ended);
+        if self.random.bool() {
+            // Which asks for a list at once.
+            self.pass(ms(20)).await;
+            self.world.api.fail_watches(410);
         }
     }
 
@@ -107,10 +149,13 @@ impl Sim {
             let made = self.fleet.touch(&self.world.api, &mut self.random, second);
             self.note(made);
         }
-        self.pass(super::history::RECOVERY + super::history::TICK + super::history::TICK).await;
+        self.pass(RECOVERY + TICK + TICK).await;
+        if !self.history.is_synced() {
+            self.pass(secs(40)).await;
+        }
         for _ in 0..self.random.usize(5..30) {
             self.change();
-            self.pass(super::history::AT_ONCE + ms(1)).await;
+            self.pass(AT_ONCE + ms(1)).await;
             self.history.all_due(now());
             let pause = ms(self.random.u64(1..2000));
             self.pass(pause).await;
@@ -144,7 +189,7 @@ impl Sim {
             65..=84 => ms(random.u64(30..200)),
             85..=93 => ms(random.u64(200..2000)),
             94..=98 => ms(random.u64(2000..6000)),
-            _ => secs(random.u64(15..25)),
+            _ => secs(random.u64(5..15)),
         }
     }
 

@@ -50,9 +50,35 @@ impl Fleet {
         self.change(api, index, "touched", |_| {})
     }
 
+    /// A Pod that serves: a new one, or one that did not.
+    pub(super) fn serve(&mut self, api: &FakeKube, random: &mut fastrand::Rng, second: u64) -> Made {
+        let ip = self.address(random);
+        if self.pods.len() < MOST && random.bool() {
+            let name = self.free_name(random);
+            return self.admit(api, Pod::new(name, ip, second), "serves");
+        }
+        let index = random.usize(..self.pods.len());
+        self.change(api, index, "serves again", |pod| {
+            let before = pod.clone();
+            *pod = Pod { uid: before.uid, deleting: before.deleting, ..Pod::new(&before.name, ip, before.created) };
+            pod.ip = before.ip.or(pod.ip);
+        })
+    }
+
+    fn free_name(&self, random: &mut fastrand::Rng) -> &'static str {
+        let free = |name: &&str| self.pods.iter().all(|pod| pod.name != *name);
+        let free: Vec<&str> = NAMES.into_iter().filter(free).collect();
+        free[random.usize(..free.len())]
+    }
+
+    /// The Pod with this UID goes at once.
+    pub(super) fn end(&mut self, api: &FakeKube, uid: &str) -> Made {
+        let index = self.pods.iter().position(|pod| pod.uid == uid).unwrap();
+        self.force_delete(api, index)
+    }
+
     fn create(&mut self, api: &FakeKube, random: &mut fastrand::Rng, second: u64) -> Made {
-        let free: Vec<&str> = NAMES.into_iter().filter(|name| self.pods.iter().all(|pod| pod.name != *name)).collect();
-        let name = free[random.usize(..free.len())];
+        let name = self.free_name(random);
         let ip = self.address(random);
         let mut pod = Pod::new(name, ip, second);
         pod.model = [None, None, Some("a"), Some("b"), Some("c")][random.usize(..5)];

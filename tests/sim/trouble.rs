@@ -1,8 +1,9 @@
 //! What befalls the API server's answers. The truth is never touched.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tandem::testkit::kube::{FakeKube, Fault, RequestKind};
+use tandem::testkit::kube::{FIRST_VERSION, FakeKube, Fault, RequestKind};
 use tandem::types::clock::{Instant, now};
 
 use super::history::Healthy;
@@ -18,7 +19,7 @@ pub(super) struct Trouble {
     /// When a replica that is behind catches up, or one that is off the network returns.
     ends: Option<Instant>,
     /// By word: how often.
-    pub(super) counts: std::collections::BTreeMap<&'static str, usize>,
+    pub(super) counts: BTreeMap<&'static str, usize>,
 }
 
 impl Trouble {
@@ -58,49 +59,88 @@ impl Trouble {
         self.faulty_lists = self.faulty_lists.max(api.lists()) + times;
     }
 
-    fn watch_fault(&mut self, api: &FakeKube, fault: &Fault, times: usize) {
-        api.push_n(RequestKind::Watch, fault, times);
-        api.cut_watches();
-    }
-
-    /// One more thing goes wrong.
-    pub(super) fn strike(&mut self, api: &FakeKube, random: &mut fastrand::Rng) {
-        let some = |random: &mut fastrand::Rng| random.usize(1..4);
-        let while_ = |random: &mut fastrand::Rng| ms(random.u64(5..4000));
-        let word = match random.u8(..26) {
-            0 | 1 => {
-                api.lose_next(some(random));
+    /// One more thing goes wrong between a change and the watches, or with a watch.
+    pub(super) fn strike_watches(&mut self, api: &FakeKube, random: &mut fastrand::Rng) {
+        let some = random.usize(1..4);
+        let word = match random.u8(..20) {
+            0..=2 => {
+                api.lose_next(some);
                 "lost"
             }
-            2 => {
-                api.duplicate_next(some(random));
+            3 => {
+                api.duplicate_next(some);
                 "twice"
             }
-            3 => {
-                api.delay_next(some(random), while_(random));
+            4 => {
+                api.delay_next(some, a_while(random));
                 "late"
             }
-            4..=6 => {
-                api.overtake_next(some(random), while_(random) * 5);
+            5..=7 => {
+                api.overtake_next(some, a_while(random) * 4);
                 "overtaken"
             }
-            7 | 8 => {
-                api.reverse_next(random.usize(2..5));
+            8..=9 => {
+                api.reverse_next(1 + some);
                 "reversed"
             }
-            9..=11 => {
-                let late = while_(random);
-                self.list_fault(api, &Fault::Late(late), 1);
+            10..=12 => return self.strike_requests(api, random),
+            13 => {
+                api.cut_watches();
+                "cut watch"
+            }
+            14 => {
+                api.end_watches();
+                "ended watch"
+            }
+            15 => {
+                api.tear_watches();
+                "torn watch"
+            }
+            16 => {
+                api.fail_watches(410);
+                "expired watch"
+            }
+            17 | 18 => {
+                api.silence_watches();
+                "silent watch"
+            }
+            _ => {
+                api.compact(api.version());
+                api.cut_watches();
+                "compacted"
+            }
+        };
+        self.count(word);
+    }
+
+    /// Watches that are opened now are refused, or break.
+    fn strike_requests(&mut self, api: &FakeKube, random: &mut fastrand::Rng) {
+        let (fault, times) = match random.u8(..8) {
+            0..=3 => (Fault::status([410, 429, 500, 403][random.usize(..4)]), random.usize(1..4)),
+            4 => (Fault::InStream { code: 410 }, 1),
+            5 => (Fault::BlackHole, 1),
+            6 => (Fault::Silence, 1),
+            _ => (Fault::Cut { after: random.usize(..3000) }, 1),
+        };
+        api.push_n(RequestKind::Watch, &fault, times);
+        api.cut_watches();
+        self.count("failed watch");
+    }
+
+    /// One more thing goes wrong with lists, or with a whole replica.
+    pub(super) fn strike_lists(&mut self, api: &FakeKube, random: &mut fastrand::Rng) {
+        let word = match random.u8(..10) {
+            0..=2 => {
+                self.list_fault(api, &Fault::Late(a_while(random)), 1);
                 "late list"
             }
-            12 => {
+            3 => {
                 let code = [429, 500, 503, 504, 403][random.usize(..5)];
                 let fault = if code == 429 { Fault::throttled(3) } else { Fault::status(code) };
-                let times = some(random);
-                self.list_fault(api, &fault, times);
+                self.list_fault(api, &fault, random.usize(1..4));
                 "failed list"
             }
-            13 => {
+            4 => {
                 let fault = match random.u8(..5) {
                     0 => Fault::BlackHole,
                     1 => Fault::Silence,
@@ -111,63 +151,31 @@ impl Trouble {
                 self.list_fault(api, &fault, 1);
                 "broken list"
             }
-            14 => {
-                let code = [410, 429, 500, 403][random.usize(..4)];
-                let times = some(random);
-                self.watch_fault(api, &Fault::status(code), times);
-                "failed watch"
-            }
-            15 => {
-                let fault = match random.u8(..4) {
-                    0 => Fault::InStream { code: 410 },
-                    1 => Fault::BlackHole,
-                    2 => Fault::Silence,
-                    _ => Fault::Cut { after: random.usize(..3000) },
-                };
-                self.watch_fault(api, &fault, 1);
-                "broken watch"
-            }
-            16 => {
-                api.cut_watches();
-                "cut watch"
-            }
-            17 => {
-                api.end_watches();
-                "ended watch"
-            }
-            18 => {
-                api.tear_watches();
-                "torn watch"
-            }
-            19 => {
-                api.fail_watches(410);
-                "expired watch"
-            }
-            20 => {
-                api.silence_watches();
-                "silent watch"
-            }
-            21 => {
-                api.compact(api.version());
-                api.cut_watches();
-                "compacted"
-            }
-            22..=24 => {
+            5..=8 => {
                 let replica = api.replica(random.usize(..2));
                 if random.bool() {
                     replica.freeze();
                 } else {
-                    replica.lag_to(api.version().saturating_sub(random.u64(..30)).max(100));
+                    replica.lag_to(api.version().saturating_sub(random.u64(..40)).max(FIRST_VERSION));
                 }
-                self.ends = Some(now() + while_(random) * 8);
+                self.ends = Some(now() + a_while(random) * 6);
                 "lag"
             }
             _ => {
                 api.replica(random.usize(..2)).black_hole();
-                self.ends = Some(now() + while_(random) * 5 + secs(1));
+                self.ends = Some(now() + a_while(random) * 3 + secs(1));
                 "off the network"
             }
         };
+        self.count(word);
+    }
+
+    pub(super) fn count(&mut self, word: &'static str) {
         *self.counts.entry(word).or_default() += 1;
     }
+}
+
+/// Up to four seconds: shorter than a list may take.
+fn a_while(random: &mut fastrand::Rng) -> Duration {
+    ms(random.u64(5..4000))
 }

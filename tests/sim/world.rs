@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::eye::may_be_sent;
+use super::history::RELIST;
 use super::pods::{Kind, MODELS, address};
 use super::ms;
 
@@ -95,7 +96,8 @@ fn settings(kind: Kind) -> RouterConfig {
         let mut service = Service::plain(model, Vec::new());
         service.models = vec![model.to_owned()];
         service.model_match = ModelMatch::Listed;
-        service.pods = Some(PodDiscovery::of(Dialect::Tandem, selector.clone()));
+        let pods = PodDiscovery::of(Dialect::Tandem, selector.clone());
+        service.pods = Some(PodDiscovery { relist: RELIST, ..pods });
         service.engine = match kind {
             Kind::Plain => EngineKind::Plain,
         };
