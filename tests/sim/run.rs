@@ -196,7 +196,7 @@ impl Sim {
     /// Lets time pass, and looks all the time: every 10 ms to begin with.
     async fn pass(&mut self, time: Duration) {
         let (began, end) = (now(), now() + time);
-        self.world.notes.pace.store(if time > secs(2) { 400 } else { 25 }, Ordering::Relaxed);
+        self.world.notes.pace.store(if time > secs(2) { 800 } else { 60 }, Ordering::Relaxed);
         self.look();
         while now() < end {
             let gap = if now() - began < ms(300) { ms(10) } else { ms(50) };
