@@ -175,7 +175,11 @@ fn the_same_facts_are_the_same_endpoint_and_any_other_fact_a_new_one() {
         rig.apply(vec![register("a", 1, vec![next])]);
         let after = rig.of("a");
         assert!(before.id != after.id && after.is_selectable() && after.holds() == 0, "{what}");
-        assert_eq!((before.is_selectable(), before.reason(), before.holds()), (false, Reason::Replaced, 1), "{what}");
+        assert_eq!(
+            (before.is_selectable(), before.reason(), before.holds()),
+            (false, Reason::Replaced, 1),
+            "{what}"
+        );
         assert_eq!(before.authority, "192.0.2.1:8000", "its holds keep the old facts");
         assert!(Arc::ptr_eq(&rig.departed()[0], &before));
         drop(hold);
@@ -183,7 +187,10 @@ fn the_same_facts_are_the_same_endpoint_and_any_other_fact_a_new_one() {
         if what == "bootstrap port" {
             assert_eq!(rig.of("a").id, after.id, "a source that does not know it says nothing about it");
         } else {
-            assert!(![before.id, after.id].contains(&rig.of("a").id), "{what}: what it was before is a new one again");
+            assert!(
+                ![before.id, after.id].contains(&rig.of("a").id),
+                "{what}: what it was before is a new one again"
+            );
         }
     }
 }
@@ -280,7 +287,10 @@ fn one_change_can_move_an_address_from_an_old_pod_to_a_new_one() {
 #[test]
 fn an_address_has_one_pod_over_all_services() {
     let mut rig = Rig::new(&[pods(EngineKind::Plain, "one"), pods(EngineKind::Plain, "two")]);
-    let at = |service, uid: &str, created| PodUpdate { service, ..register(uid, created, vec![listener(uid, "192.0.2.1")]) };
+    let at = |service, uid: &str, created| PodUpdate {
+        service,
+        ..register(uid, created, vec![listener(uid, "192.0.2.1")])
+    };
     rig.apply(vec![at(0, "old", 1), at(1, "old", 1)]);
     assert_eq!(rig.words(), ["old selectable", "old selectable"], "one Pod in both");
     rig.apply(vec![at(1, "new", 2)]);
@@ -364,18 +374,24 @@ fn an_engine_takes_requests_once_it_has_answered() {
     rig.up("a", 1, "192.0.2.1");
     assert_eq!(rig.jobs(), 1, "one is under way");
     rig.verdict(&job, Err("status 503".into()));
-    assert_eq!((rig.words(), rig.of("a").detail().as_deref().cloned()), (vec!["a probing".into()], Some("status 503".into())));
+    assert_eq!(
+        (rig.words(), rig.of("a").detail().as_deref().cloned()),
+        (vec!["a probing".into()], Some("status 503".into()))
+    );
     rig.verdict(&job, Ok(Facts::default()));
     assert_eq!((rig.words(), rig.of("a").detail()), (vec!["a selectable".into()], None));
 }
 
 #[test]
 fn a_withdrawal_cancels_the_probe_and_its_verdict_counts_for_nothing() {
-    for (reason, departs) in [(Reason::NotReady, false), (Reason::NotEligible, false), (Reason::Deleted, true)] {
+    for (reason, departs) in
+        [(Reason::NotReady, false), (Reason::NotEligible, false), (Reason::Deleted, true)]
+    {
         let mut rig = Rig::new(&[probed()]);
         rig.up("a", 1, "192.0.2.1");
         let first = rig.last_job();
-        let verdict = if departs { PodVerdict::Gone(reason) } else { PodVerdict::Withdraw { reason, detail: None } };
+        let verdict =
+            if departs { PodVerdict::Gone(reason) } else { PodVerdict::Withdraw { reason, detail: None } };
         rig.apply(vec![update(0, "a", 0, verdict)]);
         assert!(first.cancel.is_cancelled(), "{reason:?}");
         rig.verdict(&first, Ok(Facts::default()));
@@ -563,7 +579,11 @@ fn a_service_without_pods_or_with_a_refusal_says_so() {
     let mut rig = Rig::plain();
     rig.writer.apply(Change::Refused(vec![0], 403));
     assert_eq!(rig.view.load().services[0].sync.now(), Synced::Refused(403));
-    assert_eq!(listed(&mut rig, vec![]), Synced::Ready, "it was let in after all, and has nobody to wait for");
+    assert_eq!(
+        listed(&mut rig, vec![]),
+        Synced::Ready,
+        "it was let in after all, and has nobody to wait for"
+    );
 }
 
 #[tokio::test(start_paused = true)]
