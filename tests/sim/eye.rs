@@ -13,6 +13,7 @@ use super::pods::{Key, Keys};
 pub(super) struct Eye {
     view: View,
     version: u64,
+    looked: Instant,
     /// Every endpoint that was ever seen, with the UID it had at first.
     pub(super) seen: BTreeMap<u64, (Arc<Endpoint>, String)>,
     /// Endpoints that an operator withdrew.
@@ -26,6 +27,8 @@ pub(super) struct Sight {
     pub(super) selectable: BTreeMap<String, Keys>,
     /// Those that an operator withdrew, or that have not answered what they were asked.
     excused: HashSet<(String, Key)>,
+    /// By service: something changed since the last look, and may have been otherwise in between.
+    stirred: [bool; 2],
 }
 
 impl Sight {
@@ -34,7 +37,7 @@ impl Sight {
     }
 
     /// Whether a service has a pair, and whether it has a whole engine.
-    pub(super) fn serves(&self, service: usize) -> [bool; 2] {
+    fn serves(&self, service: usize) -> [bool; 2] {
         let of = |role: &'static str| {
             let keys = self.selectable.values().flatten();
             keys.filter(move |key| key.service == service && key.role == role)
@@ -52,10 +55,14 @@ pub(super) struct Coverage {
 }
 
 impl Coverage {
-    pub(super) fn note(&mut self, serves: [bool; 2]) {
-        for (n, serves) in serves.into_iter().enumerate() {
-            let last = if serves { &mut self.present } else { &mut self.absent };
-            last[n] = Some(now());
+    pub(super) fn note(&mut self, sight: &Sight, service: usize) {
+        for (n, serves) in sight.serves(service).into_iter().enumerate() {
+            if !serves || sight.stirred[service] {
+                self.absent[n] = Some(now());
+            }
+            if serves {
+                self.present[n] = Some(now());
+            }
         }
     }
 
@@ -69,7 +76,7 @@ impl Coverage {
 
 impl Eye {
     pub(super) fn new(view: View) -> Self {
-        Self { view, version: 0, seen: BTreeMap::new(), drained: HashSet::new() }
+        Self { view, version: 0, looked: now(), seen: BTreeMap::new(), drained: HashSet::new() }
     }
 
     /// `cold`: whether the engine at an address may have failed to answer a short time ago.
@@ -82,12 +89,14 @@ impl Eye {
             return Err(format!("snapshot {} after {}", snapshot.version, self.version));
         }
         self.version = snapshot.version;
+        let before = std::mem::replace(&mut self.looked, now());
         let mut sight = Sight::default();
         let mut owners: HashMap<String, String> = HashMap::new();
         for service in &snapshot.services {
             for endpoint in service.all() {
                 let uid = endpoint.pod.as_ref().map_or("", |pod| pod.uid.as_str()).to_owned();
                 self.is_the_same(endpoint, &uid)?;
+                sight.stirred[service.index] |= endpoint.last_change() >= before;
                 let key = key(service.index, endpoint);
                 let drained = self.drained.contains(&endpoint.id);
                 if !endpoint.is_selectable() {
@@ -131,8 +140,9 @@ impl Eye {
         let held = self.seen.values().filter_map(|(endpoint, uid)| {
             let (holds, reserved) = (endpoint.holds(), endpoint.reserved.count());
             let handoffs = endpoint.handoffs.count();
-            (holds + reserved + handoffs > 0)
-                .then(|| format!("{} of {uid}: {holds} holds, {reserved} reserved, {handoffs} hand-offs", endpoint.url))
+            (holds + reserved + handoffs > 0).then(|| {
+                format!("{} of {uid}: {holds} holds, {reserved} reserved, {handoffs} hand-offs", endpoint.url)
+            })
         });
         held.collect()
     }
@@ -151,7 +161,8 @@ pub(super) fn key(service: usize, endpoint: &Endpoint) -> Key {
 /// It is asked what it has to answer, and that may take as long as it does.
 fn is_asked(endpoint: &Endpoint, cold: &dyn Fn(&str) -> bool) -> bool {
     let age = now().saturating_duration_since(endpoint.last_change());
-    endpoint.reason() == Reason::Probing && (age <= super::world::ANSWERS_IN + AT_ONCE || cold(&endpoint.host))
+    endpoint.reason() == Reason::Probing
+        && (age <= super::world::ANSWERS_IN + AT_ONCE || cold(&endpoint.host))
 }
 
 /// Whether an engine at this address may get a leg's first byte now, in this role: a leg that started may be 50 ms under way.
@@ -160,7 +171,9 @@ pub(super) fn may_be_sent(view: &View, at: &str, role: &str) -> Result<(), Strin
     let listed = snapshot.services.iter().flat_map(|service| service.all());
     let gone = snapshot.departed.iter().map(|gone| &gone.endpoint);
     let mut story = Vec::new();
-    for endpoint in listed.chain(gone).filter(|endpoint| endpoint.authority == at && endpoint.role.as_str() == role) {
+    for endpoint in
+        listed.chain(gone).filter(|endpoint| endpoint.authority == at && endpoint.role.as_str() == role)
+    {
         let age = now().saturating_duration_since(endpoint.last_change());
         if endpoint.is_selectable() || age <= AT_ONCE {
             return Ok(());

@@ -48,7 +48,8 @@ pub(super) async fn seeds(kind: Kind) {
         None if full => SEEDS.0.iter().copied().chain(100..100 + SEEDS.1).collect(),
         None => SEEDS.0.to_vec(),
     };
-    let steps = number("SIM_STEPS").map_or(if full { STEPS.1 } else { STEPS.0 }, |n| usize::try_from(n).unwrap());
+    let steps =
+        number("SIM_STEPS").map_or(if full { STEPS.1 } else { STEPS.0 }, |n| usize::try_from(n).unwrap());
     for seed in seeds {
         Sim::new(kind, seed).play(steps).await;
     }
@@ -180,7 +181,9 @@ impl Sim {
             return;
         }
         let listed = self.world.router.admin.endpoints.list().endpoints;
-        let Some(endpoint) = (!listed.is_empty()).then(|| &listed[self.random.usize(..listed.len())]) else { return };
+        let Some(endpoint) = (!listed.is_empty()).then(|| &listed[self.random.usize(..listed.len())]) else {
+            return;
+        };
         let id: u64 = endpoint.id.parse().unwrap();
         let drain = !self.eye.drained.contains(&id);
         let changed = self.world.router.admin.endpoints.set_drain(&endpoint.id, drain).await;
@@ -189,7 +192,9 @@ impl Sim {
             DrainChange::Changed if drain => _ = self.eye.drained.insert(id),
             DrainChange::Changed => _ = self.eye.drained.remove(&id),
             DrainChange::Unknown => {}
-            DrainChange::Unchanged | DrainChange::Unavailable => self.fail("an order that was not given before"),
+            DrainChange::Unchanged | DrainChange::Unavailable => {
+                self.fail("an order that was not given before")
+            }
         }
     }
 
@@ -287,14 +292,22 @@ impl Sim {
         let sight = self.eye.look(&|host| notes.may_be_cold(host))?;
         self.judge_all(&sight)?;
         if std::env::var("SIM_SHOW").is_ok() {
-            let shown = format!("   shows {:?}", sight.selectable.values().flatten().map(|k| format!("{} {} {} {}", k.service, k.role, k.at, k.token)).collect::<Vec<_>>());
+            let shown = format!(
+                "   shows {:?}",
+                sight
+                    .selectable
+                    .values()
+                    .flatten()
+                    .map(|k| format!("{} {} {} {}", k.service, k.role, k.at, k.token))
+                    .collect::<Vec<_>>()
+            );
             if self.shown != shown {
                 self.shown = shown.clone();
                 self.say(shown);
             }
         }
         for (service, coverage) in self.coverage.iter_mut().enumerate() {
-            coverage.note(sight.serves(service));
+            coverage.note(&sight, service);
         }
         self.world.notes.judge_refusals(self.coverage)?;
         let fleet = &self.fleet;
@@ -342,7 +355,10 @@ impl Sim {
         assert_eq!(self.history.unsettled(), 0);
         let snapshot = self.world.router.shared.view.load_full();
         let left: Vec<_> = snapshot.services.iter().flat_map(|s| s.all()).map(|e| e.url.clone()).collect();
-        assert!(left.is_empty() && snapshot.departed.is_empty() && snapshot.notes.is_empty(), "left: {left:?}");
+        assert!(
+            left.is_empty() && snapshot.departed.is_empty() && snapshot.notes.is_empty(),
+            "left: {left:?}"
+        );
         assert!(self.eye.held().is_empty(), "{:?}", self.eye.held());
         self.world.router.assert_invariants(&[]).await;
         let (sent, refused) = (&self.world.notes.sent, &self.world.notes.refused);

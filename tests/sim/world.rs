@@ -23,8 +23,8 @@ use tokio::time::sleep;
 
 use super::eye::{Coverage, may_be_sent};
 use super::history::RELIST;
-use super::pods::{Kind, MODELS, address};
 use super::ms;
+use super::pods::{Kind, MODELS, address};
 
 /// Addresses that Pods may have.
 pub(super) const ADDRESSES: u8 = 9;
@@ -81,7 +81,9 @@ impl Notes {
             self.refused.fetch_add(1, Ordering::Relaxed);
             if !coverage[service].may_refuse(began) {
                 let name = MODELS[service];
-                return Err(format!("a client was refused from {began:?} on while {name:?} had an endpoint: {text}"));
+                return Err(format!(
+                    "a client was refused from {began:?} on while {name:?} had an endpoint: {text}"
+                ));
             }
         }
         Ok(())
@@ -172,7 +174,11 @@ fn answer(request: &RecordedRequest) -> (&'static str, Vec<Step>) {
     } else {
         let events = usize::try_from(numbers.next().unwrap_or(1)).unwrap();
         let stream = body["stream"] == true;
-        let steps = if stream { ChatStream::new(events).gap(ms(20)).into_steps() } else { chat_json("x").into_steps() };
+        let steps = if stream {
+            ChatStream::new(events).gap(ms(20)).into_steps()
+        } else {
+            chat_json("x").into_steps()
+        };
         (if kv.is_null() { "mixed" } else { "decode" }, steps)
     };
     (role, [vec![think], steps].concat())
@@ -192,7 +198,8 @@ async fn client(number: usize, net: MemoryNet, notes: Arc<Notes>) {
         notes.sent.fetch_add(1, Ordering::Relaxed);
         let wrong = match answer {
             Ok(answer) if answer.status() == 200 => {
-                let whole = answer.is_complete() && (!stream || answer.events().last().is_some_and(|e| e.data == "[DONE]"));
+                let whole = answer.is_complete()
+                    && (!stream || answer.events().last().is_some_and(|e| e.data == "[DONE]"));
                 (!whole).then(|| format!("half an answer: {:?}", answer.text()))
             }
             Ok(answer) if answer.status() == 503 => {

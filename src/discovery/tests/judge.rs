@@ -22,12 +22,14 @@ fn detail(pod: &Pod, rules: &Rules) -> String {
 
 #[test]
 fn the_first_thing_that_is_wrong_is_the_reason() {
-    let mut rules = Rules::of(0, &Service { models: vec!["m".into()], ..service(VLLM, Dialect::Tandem) }).unwrap();
+    let mut rules =
+        Rules::of(0, &Service { models: vec!["m".into()], ..service(VLLM, Dialect::Tandem) }).unwrap();
     rules.fail_static = true;
     // Everything is wrong at once; then one thing after the other is put right.
     let mut pod = changed(|pod| {
         pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        pod["metadata"]["labels"] = json!({ "app": "other", "tandem.dev/model": "other", "tandem.dev/role": "cook" });
+        pod["metadata"]["labels"] =
+            json!({ "app": "other", "tandem.dev/model": "other", "tandem.dev/role": "cook" });
         pod["metadata"]["annotations"] = json!({ "tandem.dev/drain": "", "tandem.dev/ports": "x" });
         pod["status"] = json!({ "phase": "Failed" });
     });
@@ -38,9 +40,13 @@ fn the_first_thing_that_is_wrong_is_the_reason() {
         (Reason::WrongModel, |pod| pod["metadata"]["labels"]["tandem.dev/model"] = "m".into()),
         (Reason::NotRunning, |pod| pod["status"]["phase"] = "Running".into()),
         (Reason::NoAddress, |pod| pod["status"]["podIP"] = "192.0.2.1".into()),
-        (Reason::NotReady, |pod| pod["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }])),
+        (Reason::NotReady, |pod| {
+            pod["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }])
+        }),
         (Reason::NotEligible, |pod| pod["metadata"]["labels"][MARK] = "true".into()),
-        (Reason::DrainAnnotation, |pod| _ = pod["metadata"]["annotations"].as_object_mut().unwrap().remove("tandem.dev/drain")),
+        (Reason::DrainAnnotation, |pod| {
+            _ = pod["metadata"]["annotations"].as_object_mut().unwrap().remove("tandem.dev/drain")
+        }),
         (Reason::NoPort, |pod| pod["metadata"]["annotations"] = json!({})),
     ];
     for (wrong, put_right) in steps {
@@ -105,7 +111,9 @@ fn a_mark_may_be_an_annotation_and_any_value_where_none_is_named() {
     let annotated = read(&changed(|pod| pod["metadata"]["annotations"][MARK] = "true".into()));
     assert!(is_marked(&annotated, &rules) && !is_marked(&labelled(&[(MARK, "True")]), &rules));
     let infera = self::rules(EngineKind::Plain, Dialect::Infera);
-    let info = |text: &str| read(&changed(|pod| pod["metadata"]["annotations"]["infera.amd.com/worker-info"] = text.into()));
+    let info = |text: &str| {
+        read(&changed(|pod| pod["metadata"]["annotations"]["infera.amd.com/worker-info"] = text.into()))
+    };
     assert!(is_marked(&info("{}"), &infera) && !is_marked(&info(""), &infera));
 }
 
@@ -130,7 +138,10 @@ fn roles_come_from_where_the_dialect_has_them() {
         let role = judge(&labelled(&labels), &rules(engine, dialect), Context::default()).0;
         assert_eq!(role, expected, "{engine:?} {dialect:?} {labels:?}");
     }
-    assert_eq!(detail(&labelled(&[(tandem, "cook")]), &rules(VLLM, Dialect::Tandem)), "tandem.dev/role is \"cook\"");
+    assert_eq!(
+        detail(&labelled(&[(tandem, "cook")]), &rules(VLLM, Dialect::Tandem)),
+        "tandem.dev/role is \"cook\""
+    );
     assert_eq!(detail(&labelled(&[]), &rules(VLLM, Dialect::Tandem)), "it has no tandem.dev/role");
 }
 
@@ -138,7 +149,8 @@ fn roles_come_from_where_the_dialect_has_them() {
 fn role_selectors_are_asked_instead_of_the_label() {
     let mut rules = rules(VLLM, Dialect::Tandem);
     rules.pods.role_selectors.prefill = Labels::from([("part".into(), "p".into())]);
-    rules.pods.role_selectors.decode = Labels::from([("part".into(), "d".into()), ("gpu".into(), "big".into())]);
+    rules.pods.role_selectors.decode =
+        Labels::from([("part".into(), "d".into()), ("gpu".into(), "big".into())]);
     let role = |labels: &[(&str, &str)]| judge(&labelled(labels), &rules, Context::default()).0;
     assert_eq!(role(&[("part", "p"), ("tandem.dev/role", "decode")]), Some(Role::Prefill));
     assert_eq!(role(&[("part", "d"), ("gpu", "big")]), Some(Role::Decode));
@@ -153,11 +165,9 @@ fn the_family_says_which_address_is_dialled() {
             pod["status"]["podIPs"] = ips.iter().map(|ip| json!({ "ip": ip })).collect();
         }))
     };
-    for (family, expected) in [
-        (IpFamily::Primary, "2001:db8::1"),
-        (IpFamily::V4, "192.0.2.1"),
-        (IpFamily::V6, "2001:db8::1"),
-    ] {
+    for (family, expected) in
+        [(IpFamily::Primary, "2001:db8::1"), (IpFamily::V4, "192.0.2.1"), (IpFamily::V6, "2001:db8::1")]
+    {
         let found = address(&dual(&["fe80::1", "2001:db8::1", "192.0.2.1", "192.0.2.2"]), family);
         assert_eq!(found, Some(expected.parse().unwrap()), "{family:?}");
     }
@@ -169,7 +179,10 @@ fn the_family_says_which_address_is_dialled() {
 
 #[test]
 fn a_pod_without_a_model_is_of_any_and_a_service_without_models_takes_any() {
-    let listed = Rules::of(0, &Service { models: vec!["a".into(), "b".into()], ..service(EngineKind::Plain, Dialect::LlmD) });
+    let listed = Rules::of(
+        0,
+        &Service { models: vec!["a".into(), "b".into()], ..service(EngineKind::Plain, Dialect::LlmD) },
+    );
     let (listed, any) = (listed.unwrap(), rules(EngineKind::Plain, Dialect::LlmD));
     let of = |model| labelled(&[("llm-d.ai/model", model)]);
     assert_eq!(reason(&of("b"), &listed), None);
@@ -181,8 +194,12 @@ fn a_pod_without_a_model_is_of_any_and_a_service_without_models_takes_any() {
 #[test]
 fn a_drain_mark_counts_with_any_value_and_its_value_is_told() {
     let rules = rules(EngineKind::Plain, Dialect::Vllm);
-    let drained = |value: &str| read(&changed(|pod| pod["metadata"]["annotations"]["tandem.dev/drain"] = value.into()));
-    assert_eq!((reason(&drained(""), &rules), detail(&drained(""), &rules)), (Some(Reason::DrainAnnotation), String::new()));
+    let drained =
+        |value: &str| read(&changed(|pod| pod["metadata"]["annotations"]["tandem.dev/drain"] = value.into()));
+    assert_eq!(
+        (reason(&drained(""), &rules), detail(&drained(""), &rules)),
+        (Some(Reason::DrainAnnotation), String::new())
+    );
     assert_eq!(detail(&drained("new kernel"), &rules), "new kernel");
     assert_eq!(detail(&drained(&"é".repeat(500)), &rules), "é".repeat(200), "a log line is bounded");
     assert_eq!(reason(&labelled(&[("tandem.dev/drain", "false")]), &rules), Some(Reason::DrainAnnotation));
@@ -191,7 +208,9 @@ fn a_drain_mark_counts_with_any_value_and_its_value_is_told() {
 #[test]
 fn a_worker_document_that_cannot_be_read_is_a_reason() {
     let rules = rules(VLLM, Dialect::Infera);
-    let with = |text: &str| read(&changed(|pod| pod["metadata"]["annotations"]["infera.amd.com/worker-info"] = text.into()));
+    let with = |text: &str| {
+        read(&changed(|pod| pod["metadata"]["annotations"]["infera.amd.com/worker-info"] = text.into()))
+    };
     assert_eq!(reason(&with("{"), &rules), Some(Reason::NoPort));
     assert!(detail(&with("{"), &rules).starts_with("infera.amd.com/worker-info: "));
     assert_eq!(reason(&read(&object()), &rules), Some(Reason::WrongRole), "a worker that did not register");

@@ -106,15 +106,32 @@ fn addresses_are_those_that_can_be_dialled_in_the_order_of_the_list() {
         // With a zone, and link-local in either form.
         ("fe80::1%eth0", vec!["::ffff:169.254.0.1"], vec![], vec!["::ffff:169.254.0.1", "fe80::1%eth0"]),
         ("0.0.0.0", vec!["::"], vec![], vec!["::", "0.0.0.0"]),
-        ("224.0.0.1", vec!["ff02::1", "255.255.255.255"], vec![], vec!["ff02::1", "255.255.255.255", "224.0.0.1"]),
-        ("nonsense", vec!["", "192.0.2.1:80", "[2001:db8::1]"], vec![], vec!["192.0.2.1:80", "[2001:db8::1]", "nonsense"]),
+        (
+            "224.0.0.1",
+            vec!["ff02::1", "255.255.255.255"],
+            vec![],
+            vec!["ff02::1", "255.255.255.255", "224.0.0.1"],
+        ),
+        (
+            "nonsense",
+            vec!["", "192.0.2.1:80", "[2001:db8::1]"],
+            vec![],
+            vec!["192.0.2.1:80", "[2001:db8::1]", "nonsense"],
+        ),
     ] {
         let pod = read(&changed(|pod| {
             pod["status"]["podIP"] = first.into();
             pod["status"]["podIPs"] = all.iter().map(|ip| json!({ "ip": ip })).collect();
         }));
         let shown: Vec<String> = pod.addresses.iter().map(IpAddr::to_string).collect();
-        assert_eq!((shown, pod.unusable), (usable.iter().map(ToString::to_string).collect(), unusable.iter().map(ToString::to_string).collect()), "{first} {all:?}");
+        assert_eq!(
+            (shown, pod.unusable),
+            (
+                usable.iter().map(ToString::to_string).collect(),
+                unusable.iter().map(ToString::to_string).collect()
+            ),
+            "{first} {all:?}"
+        );
     }
 }
 
@@ -133,11 +150,14 @@ fn phases_and_readiness_have_few_meanings() {
     for (status, meaning) in
         [("True", Ready::True), ("False", Ready::False), ("Unknown", Ready::Unknown), ("true", Ready::False)]
     {
-        let others = json!([{ "type": "ContainersReady", "status": "True" }, { "type": "Ready", "status": status }]);
+        let others =
+            json!([{ "type": "ContainersReady", "status": "True" }, { "type": "Ready", "status": status }]);
         assert_eq!(read(&set("/status/conditions", others)).ready, meaning, "{status}");
     }
     assert_eq!(read(&set("/status/conditions", json!([]))).ready, Ready::False);
-    assert!(read(&changed(|pod| pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into())).deleting);
+    assert!(
+        read(&changed(|pod| pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into())).deleting
+    );
 }
 
 #[test]

@@ -92,7 +92,8 @@ fn news_are_said_once_and_old_news_never() {
     assert!(rig.changed(&pod("a", 5, |_| {})).is_empty());
     assert!(rig.changed(&pod("a", 4, unready)).is_empty());
     assert_eq!(rig.changed(&pod("a", 6, unready)), ["0 a not_ready"]);
-    let gone = Identity { uid: Some("a".into()), namespace: "ns".into(), name: "pod-a".into(), version: Some(7) };
+    let gone =
+        Identity { uid: Some("a".into()), namespace: "ns".into(), name: "pod-a".into(), version: Some(7) };
     assert_eq!(words(&rig.source.deleted(&gone, now())), ["0 a gone deleted"]);
     assert!(words(&rig.source.deleted(&gone, now())).is_empty());
     assert!(rig.changed(&pod("a", 6, |_| {})).is_empty(), "it does not come back");
@@ -135,9 +136,15 @@ fn a_list_says_every_pod_again_and_names_what_the_watch_owes() {
 
 #[test]
 fn services_that_share_a_stream_judge_each_for_itself() {
-    let of = |name: &str| Service { name: name.into(), models: vec![name.into()], ..service(EngineKind::Plain, Dialect::LlmD) };
+    let of = |name: &str| Service {
+        name: name.into(),
+        models: vec![name.into()],
+        ..service(EngineKind::Plain, Dialect::LlmD)
+    };
     let mut rig = Rig::new(&[of("a"), of("b")]);
-    let model = |model: &'static str| move |pod: &mut Value| pod["metadata"]["labels"]["llm-d.ai/model"] = model.into();
+    let model = |model: &'static str| {
+        move |pod: &mut Value| pod["metadata"]["labels"]["llm-d.ai/model"] = model.into()
+    };
     assert_eq!(rig.changed(&pod("u", 5, model("a"))), ["0 u register 1", "1 u wrong_model"]);
     assert_eq!(rig.changed(&pod("u", 6, model("b"))), ["0 u wrong_model", "1 u register 1"]);
     assert_eq!(rig.list(7, &[]).0, ["0 u gone not_listed", "1 u gone not_listed", "listed 0", "listed 1"]);
@@ -156,7 +163,11 @@ fn worker(uid: &str, version: u64, marked: bool) -> Value {
 fn a_role_latches_at_the_first_list_and_not_by_events_before_it() {
     let mut rig = Rig::new(&[service(VLLM, Dialect::Gpustack)]);
     assert_eq!(rig.changed(&worker("a", 5, true)), ["0 a register 1"]);
-    assert_eq!(rig.changed(&worker("b", 6, false)), ["0 b register 1"], "what else there is, is not known yet");
+    assert_eq!(
+        rig.changed(&worker("b", 6, false)),
+        ["0 b register 1"],
+        "what else there is, is not known yet"
+    );
     assert!(rig.source.latches().is_empty());
     let (said, _) = rig.list(10, &[worker("a", 5, true), worker("b", 9, true)]);
     assert_eq!(said, ["0 a register 1", "0 b register 1", "listed 0"]);
@@ -240,7 +251,9 @@ fn a_pod_that_cannot_be_used_is_one_warning_for_each_reason() {
     let mut service = plain();
     service.pods.as_mut().unwrap().ports = vec![crate::config::Port::Number(9)];
     let mut rig = Rig::new(&[service]);
-    let skipped = |rig: &Rig, reason: &str| rig.scrape().sum("tandem_discovery_skipped_objects_total", &[("reason", reason)]);
+    let skipped = |rig: &Rig, reason: &str| {
+        rig.scrape().sum("tandem_discovery_skipped_objects_total", &[("reason", reason)])
+    };
     for version in 5..8 {
         assert_eq!(rig.changed(&pod("a", version, |_| {})), ["0 a no_port"]);
     }

@@ -52,7 +52,8 @@ impl Service<http::Request<Body>> for Server {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let query = request.uri().query().unwrap_or_default();
-        for part in ["watch=true", "resourceVersion=5", "allowWatchBookmarks=true", "labelSelector=app%3Dllm"] {
+        for part in ["watch=true", "resourceVersion=5", "allowWatchBookmarks=true", "labelSelector=app%3Dllm"]
+        {
             assert!(query.contains(part), "{part} in {query}");
         }
         let pieces = self.1.lock().take().expect("one request");
@@ -92,7 +93,11 @@ async fn a_watch_that_is_refused_says_why() {
     assert_eq!(failure.retry_after, Some(Duration::from_secs(2)));
     assert_eq!(open(410, vec![], End::Clean).await.unwrap_err().kind, Kind::Expired);
     assert_eq!(open(502, vec![b"<html>".to_vec()], End::Clean).await.unwrap_err().kind, Kind::Server);
-    assert_eq!(open(500, vec![], End::Never).await.unwrap_err().kind, Kind::Timeout, "a refusal without an end");
+    assert_eq!(
+        open(500, vec![], End::Never).await.unwrap_err().kind,
+        Kind::Timeout,
+        "a refusal without an end"
+    );
 }
 
 fn line(kind: &str, object: &str) -> String {
@@ -102,7 +107,12 @@ fn line(kind: &str, object: &str) -> String {
 const POD: &str = r#"{"metadata":{"uid":"u","namespace":"ns","name":"p","resourceVersion":"7"}}"#;
 
 fn deleted() -> Event {
-    Event::Deleted(Identity { uid: Some("u".into()), namespace: "ns".into(), name: "p".into(), version: Some(7) })
+    Event::Deleted(Identity {
+        uid: Some("u".into()),
+        namespace: "ns".into(),
+        name: "p".into(),
+        version: Some(7),
+    })
 }
 
 #[test]
@@ -177,7 +187,11 @@ fn blank_lines_say_nothing_and_garbage_ends_it() {
 #[test]
 fn a_line_without_an_end_is_given_up() {
     let piece = vec![b'x'; 1 << 20];
-    assert_eq!(run(vec![piece.clone(); 4], End::Never), (vec![], Err(Kind::Timeout)), "as much as an object may have");
+    assert_eq!(
+        run(vec![piece.clone(); 4], End::Never),
+        (vec![], Err(Kind::Timeout)),
+        "as much as an object may have"
+    );
     assert_eq!(run(vec![piece; 5], End::Never), (vec![], Err(Kind::Invalid)));
 }
 
