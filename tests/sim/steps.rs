@@ -6,8 +6,9 @@ use super::pods::{Kind, PORT, Pod};
 use super::world::ADDRESSES;
 
 /// Most Pods at once, and names that they share.
-const MOST: usize = 10;
-const NAMES: [&str; 12] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10", "n11"];
+const MOST: usize = 12;
+const NAMES: [&str; 14] =
+    ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10", "n11", "n12", "n13"];
 
 /// A change that was made: the Pod as it is now, its version, and in a word what it was.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Fleet {
 
     /// One random step; a re-creation is two changes. `second`: the age of a Pod that is created now.
     pub(super) fn step(&mut self, api: &FakeKube, random: &mut fastrand::Rng, second: u64) -> Vec<Made> {
-        let few = self.pods.len() < 4;
+        let few = self.pods.len() < 6;
         if self.pods.is_empty() || (self.pods.len() < MOST && random.u8(..if few { 3 } else { 8 }) == 0) {
             return vec![self.create(api, random, second)];
         }
@@ -126,7 +127,7 @@ impl Fleet {
         let name = self.free_name(random);
         let ip = self.address(random);
         let mut pod = Pod::new(name, ip, second);
-        pod.model = [None, None, Some("a"), Some("b"), Some("c")][random.usize(..5)];
+        pod.model = [None, None, None, Some("a"), Some("b"), Some("c")][random.usize(..6)];
         pod.role = self.role(random);
         if random.bool() {
             (pod.phase, pod.ready) = ("Pending", None);
@@ -194,7 +195,7 @@ impl Fleet {
     /// Something about a Pod is another way round.
     fn turn(&mut self, api: &FakeKube, random: &mut fastrand::Rng, index: usize) -> Made {
         let ip = self.address(random);
-        let (yes, number, role) = (random.u8(..3) != 0, random.usize(..4), self.role(random));
+        let (yes, number, role) = (random.u8(..4) != 0, random.usize(..4), self.role(random));
         let pod = &self.pods[index];
         // What stands in the way is put right more often than not, so that fleets live.
         if yes && pod.phase == "Pending" {

@@ -27,7 +27,7 @@ use super::ms;
 use super::pods::{Kind, MODELS, address};
 
 /// Addresses that Pods may have.
-pub(super) const ADDRESSES: u8 = 9;
+pub(super) const ADDRESSES: u8 = 11;
 const CLIENTS: usize = 3;
 /// How long a connection may take, and an engine to list its models, to both services in turn.
 pub(super) const SLOWEST_DIAL: Duration = ms(300);
