@@ -199,11 +199,7 @@ fn in_two_legs<'a>(
 ) -> Result<Option<&'a Peek>, Failure> {
     let mixed = service.has_selectable(Role::Mixed);
     match seen.filter(|_| dispatch::has_form(service.config.engine, route)) {
-        Some(_)
-            if mixed && !(service.has_selectable(Role::Prefill) && service.has_selectable(Role::Decode)) =>
-        {
-            Ok(None)
-        }
+        Some(_) if mixed && !service.has_selectable_pair() => Ok(None),
         Some(peek) => Ok(Some(peek)),
         None if service.endpoints.is_empty() => Err(Failure::UnsupportedOnPd(
             "this route has no prefill/decode form for these engines; add a mixed endpoint to serve it whole",

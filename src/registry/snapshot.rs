@@ -99,6 +99,17 @@ impl Service {
         self.of(role).iter().any(|e| e.is_selectable())
     }
 
+    /// Some selectable prefill pairs with some selectable decode.
+    pub fn has_selectable_pair(&self) -> bool {
+        if !self.groups.are_split() {
+            return self.has_selectable(Role::Prefill) && self.has_selectable(Role::Decode);
+        }
+        let selectable = |endpoint: &Endpoint| endpoint.is_selectable();
+        self.prefills
+            .iter()
+            .any(|prefill| selectable(prefill) && self.groups.has_partner(prefill, selectable))
+    }
+
     /// Requests may be split into a prefill and a decode leg. Pods come and go: where their kind of engine can, and no mixed
     /// one is there, pairs are what is awaited.
     pub fn has_pairs(&self) -> bool {

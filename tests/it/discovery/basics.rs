@@ -1,6 +1,6 @@
 //! Pods come, qualify, lose what qualifies them, and go.
 
-use tandem::config::Dialect;
+use tandem::config::{Dialect, EngineKind, VllmConnector};
 use tandem::testkit::kube::{FakeKube, set_ready};
 use tokio::time::{Instant, sleep};
 
@@ -60,4 +60,21 @@ async fn each_way_out_has_its_reason() {
     sleep(secs(20)).await;
     assert!(world.endpoint("192.0.2.2").is_none() && world.endpoint("192.0.2.3").is_none(), "forgotten");
     assert_eq!(world.ask(1).await, [503]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_engine_serves_where_no_prefill_pairs_with_a_decode() {
+    let api = FakeKube::new();
+    let of = |name: &str, ip: &str, role: &str, token: &str| {
+        pod(name, ip).label("tandem.dev/role", role).label("tandem.dev/pairing-token", token)
+    };
+    api.create(of("p", "192.0.2.1", "prefill", "t1"));
+    api.create(of("d", "192.0.2.2", "decode", "t2"));
+    api.create(of("m", "192.0.2.3", "mixed", ""));
+    let world = World::new(with(EngineKind::Vllm(VllmConnector::Nixl), Dialect::Tandem), api);
+    let whole = world.engine("192.0.2.3");
+    world.ready().await;
+    assert_eq!(world.selectable().len(), 3);
+    assert_eq!(world.ask(5).await, [200; 5]);
+    assert_eq!(whole.log.requests().len(), 5);
 }
