@@ -66,6 +66,9 @@ pub struct EndpointStatus {
     pub ejected: bool,
     /// Taken out by `PUT …/drain`.
     pub draining: bool,
+    /// Left every list: takes no orders, and is shown until its last request is over and for 15 s.
+    #[serde(default)]
+    pub gone: bool,
     /// More of the reason, in words.
     #[serde(default)]
     pub detail: Option<String>,

@@ -38,6 +38,14 @@ fn exercised() -> (Arc<Metrics>, EndpointMetrics) {
     metrics.router.error("no_endpoint");
     let endpoint = metrics.endpoints.for_endpoint("http://10.0.0.1:8000", "mixed");
     endpoint.leg(LegOutcome::Ok, Duration::from_millis(700), Some(Duration::from_millis(80)));
+    let pods = metrics.discovery.service("svc").unwrap();
+    pods.list_failed("timeout");
+    pods.watch_ended("end");
+    pods.skipped("no_port");
+    pods.latched("prefill");
+    pods.mass_withdrawal("decode");
+    metrics.discovery.set_endpoints("svc", "not_ready", 1, 1);
+    metrics.discovery.refresh_ages();
     (metrics, endpoint)
 }
 
@@ -142,6 +150,47 @@ fn only_the_current_phase_is_one() {
     metrics.router.phase("draining");
     let text = metrics.render();
     assert!(text.contains(&line("draining", 1)) && text.contains(&line("running", 0)));
+}
+
+/// What the API server told, as a scrape shows it.
+#[tokio::test(start_paused = true)]
+async fn ages_of_a_view_grow_until_it_is_told_anew() {
+    let metrics = metrics();
+    let pods = metrics.discovery.service("svc").unwrap();
+    let shown = |view: &str, watch: &str| {
+        metrics.discovery.refresh_ages();
+        let text = metrics.render();
+        for (of, age) in [("view", view), ("watch", watch)] {
+            let line = format!("tandem_discovery_{of}_age_seconds{{service=\"svc\"}} {age}\n");
+            assert!(text.contains(&line), "{line} not in\n{text}");
+        }
+    };
+    tokio::time::advance(Duration::from_secs(3)).await;
+    shown("3", "3");
+    pods.list_applied();
+    pods.watch_opened();
+    tokio::time::advance(Duration::from_secs(20)).await;
+    pods.watch_heard();
+    shown("20", "0");
+    pods.list_failed("timeout");
+    pods.list_discarded();
+    shown("20", "0");
+}
+
+#[test]
+fn a_reason_that_was_there_stays_with_zero() {
+    let metrics = metrics();
+    let line = |family: &str, reason: &str, n: u64| {
+        format!("tandem_{family}{{reason=\"{reason}\",service=\"svc\"}} {n}\n")
+    };
+    metrics.discovery.set_endpoints("svc", "not_ready", 2, 0);
+    let text = metrics.render();
+    assert!(text.contains(&line("endpoints", "not_ready", 2)), "{text}");
+    assert!(!text.contains("tandem_pods_without_endpoint{"), "no series for what never was: {text}");
+    metrics.discovery.set_endpoints("svc", "not_ready", 0, 1);
+    let text = metrics.render();
+    assert!(text.contains(&line("endpoints", "not_ready", 0)), "{text}");
+    assert!(text.contains(&line("pods_without_endpoint", "not_ready", 1)), "{text}");
 }
 
 #[test]

@@ -94,6 +94,7 @@ fn others() -> Vec<Failure> {
         Failure::PrefillNoKv,
         tandem::proxy::dispatch::unsupported("n", "why"),
         Failure::NoBootstrap,
+        Failure::Unobservable("x".to_owned()),
         Failure::Internal("x"),
         leg(Fault::Connect, Written::Nothing),
         leg(Fault::ConnectTimeout, Written::Nothing),
