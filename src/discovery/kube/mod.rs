@@ -8,6 +8,10 @@ mod list;
 mod run;
 mod watch;
 
+/// What is asked of Pods, as the Role in `deploy/router/rbac.yaml` has it: these verbs and no other. Tests hold both to it: what
+/// the Role grants, and what a router really asks.
+pub const VERBS: &[&str] = &["list", "watch"];
+
 pub use client::{Connect, Connecting, KubeConnect};
 pub use list::Scope;
 pub use run::Stream;
