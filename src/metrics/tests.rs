@@ -41,9 +41,7 @@ fn exercised() -> (Arc<Metrics>, EndpointMetrics) {
     let pods = metrics.discovery.service("svc").unwrap();
     pods.list_failed("timeout");
     pods.watch_ended("end");
-    pods.skipped("no_port");
     pods.latched("prefill");
-    pods.mass_withdrawal("decode");
     metrics.discovery.set_endpoints("svc", "not_ready", 1, 1);
     metrics.discovery.refresh_ages();
     (metrics, endpoint)
@@ -90,7 +88,7 @@ fn the_document_and_the_list_agree() {
         labels.sort_unstable();
         let kind = format!("{:?}", family.kind).to_lowercase();
         let stability = format!("{:?}", family.stability).to_lowercase();
-        vec![family.name.to_owned(), kind, labels.join(", "), stability, family.help.to_owned()]
+        vec![family.name.to_owned(), kind, labels.join(", "), stability, family.help.replace('`', "")]
     };
     let expected: BTreeSet<Vec<String>> = ALL.iter().map(row).collect();
     assert_eq!(rows, expected);
@@ -175,6 +173,31 @@ async fn ages_of_a_view_grow_until_it_is_told_anew() {
     pods.list_failed("timeout");
     pods.list_discarded();
     shown("20", "0");
+}
+
+#[test]
+fn what_alerts_look_at_is_there_before_it_happens() {
+    let metrics = metrics();
+    let pods = metrics.discovery.service("svc").unwrap();
+    let before = metrics.render();
+    for (family, label) in [
+        ("discovery_skipped_objects_total", "reason=\"no_port\""),
+        ("discovery_relists_total", "result=\"error\""),
+        ("mass_withdrawals_total", "role=\"decode\""),
+        ("discovery_drift_total", ""),
+    ] {
+        let comma = if label.is_empty() { "" } else { "," };
+        let line = format!("tandem_{family}{{{label}{comma}service=\"svc\"}}");
+        assert!(before.contains(&format!("{line} 0\n")), "{line} not in\n{before}");
+    }
+    pods.skipped("no_port");
+    pods.list_failed("timeout");
+    pods.mass_withdrawal("decode");
+    let series = |text: &str, family: &str| text.matches(&format!("tandem_{family}{{")).count();
+    let after = metrics.render();
+    for family in ["discovery_skipped_objects_total", "discovery_relists_total", "mass_withdrawals_total"] {
+        assert_eq!(series(&after, family), series(&before, family), "{family}");
+    }
 }
 
 #[test]
