@@ -9,5 +9,6 @@ mod run;
 mod watch;
 
 pub use client::{Connect, Connecting, KubeConnect};
-pub use list::Scope;
+pub use list::{Decoded, Scope, decode_list};
 pub use run::Stream;
+pub use watch::is_event;
