@@ -13,5 +13,6 @@ mod watch;
 pub const VERBS: &[&str] = &["list", "watch"];
 
 pub use client::{Connect, Connecting, KubeConnect};
-pub use list::Scope;
+pub use list::{Decoded, Scope, decode_list};
 pub use run::Stream;
+pub use watch::is_event;

@@ -28,7 +28,7 @@ use crate::config::RelistRead;
 use crate::discovery::pod::Identity;
 use crate::discovery::source::{Reconciled, Source};
 use crate::discovery::state::LatchStore;
-use crate::registry::{Change, Handle, PodBatch};
+use crate::registry::{Change, Handle, PodBatch, View};
 use crate::types::clock::{self, Instant};
 
 /// For each page of the first list, and for a whole later one.
@@ -48,6 +48,8 @@ pub struct Stream {
     pub source: Source,
     pub connect: Arc<dyn Connect>,
     pub changes: Handle,
+    /// Where a reload of the configuration shows.
+    pub view: View,
     pub relist: Duration,
     pub read: RelistRead,
     pub latches: Arc<LatchStore>,
@@ -76,8 +78,15 @@ struct Running {
     list_down: bool,
     /// Open a new watch after the next list.
     reopen: bool,
-    /// The last failure that was written out.
-    told: Option<Kind>,
+    /// The last failures of lists and of watches that were written out.
+    told: [Option<Kind>; 2],
+}
+
+/// What fails.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    List,
+    Watch,
 }
 
 enum Next {
@@ -108,7 +117,7 @@ impl Stream {
             consistent_due: now,
             list_down: false,
             reopen: false,
-            told: None,
+            told: [None; 2],
         };
         while running.step(&stop).await {}
     }
@@ -223,6 +232,7 @@ impl Running {
         if !matches!(event, Event::Error(_)) {
             self.heard = true;
             self.backoff.reset();
+            self.told[What::Watch as usize] = None;
             self.each(|metrics| metrics.watch_heard());
         }
         let now = clock::now();
@@ -266,7 +276,7 @@ impl Running {
     fn watch_failed(&mut self, failure: &Failure) {
         self.watch = None;
         self.each(|metrics| metrics.watch_ended(failure.kind.as_str()));
-        self.tell("watch", failure);
+        self.tell(What::Watch, failure);
         let at = clock::now() + self.backoff.next(failure.retry_after, self.stream.relist);
         if failure.kind.wants_new_client() {
             self.watcher = None;
@@ -286,6 +296,9 @@ impl Running {
         let now = clock::now();
         self.next_list = now + jittered(self.stream.relist);
         self.list_down = false;
+        for service in &self.stream.view.load().services {
+            self.stream.source.set_models(service.index, &service.config.models);
+        }
         match self.stream.source.list(version, pods, &bad, now) {
             Reconciled::Discarded => {
                 self.each(|metrics| metrics.list_discarded());
@@ -293,7 +306,7 @@ impl Running {
             }
             Reconciled::Applied(batch, changed) => {
                 self.backoff.reset();
-                if self.told.take().is_some() {
+                if self.told[What::List as usize].take().is_some() {
                     let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
                     info!(namespace, selector, "the API server answers again");
                 }
@@ -312,7 +325,7 @@ impl Running {
 
     async fn list_failed(&mut self, failure: &Failure) {
         self.each(|metrics| metrics.list_failed(failure.kind.as_str()));
-        self.tell("list", failure);
+        self.tell(What::List, failure);
         let now = clock::now();
         self.next_list = now + self.backoff.next(failure.retry_after, self.stream.relist);
         self.consistent_due = now;
@@ -360,13 +373,16 @@ impl Running {
     }
 
     /// Each kind of failure once, until the server answers again.
-    fn tell(&mut self, what: &'static str, failure: &Failure) {
+    fn tell(&mut self, what: What, failure: &Failure) {
+        let told = &mut self.told[what as usize];
+        let again = *told == Some(failure.kind);
+        *told = Some(failure.kind);
+        let what = if matches!(what, What::List) { "list" } else { "watch" };
         let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
-        if self.told == Some(failure.kind) || failure.kind == Kind::Expired {
+        if again || failure.kind == Kind::Expired {
             debug!(what, namespace, selector, kind = failure.kind.as_str(), %failure, "Pod discovery still fails");
             return;
         }
-        self.told = Some(failure.kind);
         let hint = match failure.kind {
             Kind::Forbidden => "the router's service account needs get, list and watch on pods there",
             Kind::Unauthorized => "its credentials are not accepted; they are read again",
