@@ -48,6 +48,7 @@ pub struct LaneStatus {
 
 /// One endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "a document's fields, each a fact of its own")]
 pub struct EndpointStatus {
     /// What the `drain` route takes; percent-encoded there if need be.
     pub id: String,

@@ -15,6 +15,9 @@ const RELISTS: [&str; 3] = ["ok", "discarded", "error"];
 const SKIPPED: [&str; 4] = ["bad_object", "no_address", "no_port", "wrong_role"];
 const ROLES: [&str; 3] = ["prefill", "decode", "mixed"];
 
+/// Which of two families, reason, service.
+type Series = (u8, &'static str, String);
+
 /// The vecs; one per process.
 #[derive(Debug, Clone)]
 pub struct DiscoveryFamilies {
@@ -22,7 +25,7 @@ pub struct DiscoveryFamilies {
     /// Every service's clocks: ages are worked out before a scrape.
     clocks: Arc<Mutex<Vec<DiscoveryMetrics>>>,
     /// Series of endpoints and Pods by reason that exist.
-    seen: Arc<Mutex<HashSet<(u8, &'static str, String)>>>,
+    seen: Arc<Mutex<HashSet<Series>>>,
     pub snapshot_version: IntGauge,
     pub lanes: LaneMetrics,
 }

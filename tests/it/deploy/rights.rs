@@ -47,9 +47,9 @@ pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
     }
     for (id, role) in roles {
         unless(bound.contains(&name(role)), format!("{id} is bound to nobody"));
-        let rules = role["rules"].as_array().map_or(&[][..], Vec::as_slice);
-        unless(rules.len() == 1, format!("{id} has {} rules", rules.len()));
-        for rule in rules {
+        let granted = role["rules"].as_array().map_or(&[][..], Vec::as_slice);
+        unless(granted.len() == 1, format!("{id} has {} rules", granted.len()));
+        for rule in granted {
             let words = |key: &str| {
                 rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<BTreeSet<_>>()
             };
@@ -102,14 +102,14 @@ fn a_role_with_more_or_less_than_the_code_asks_is_found() {
     }
     changed(role, "/rules/0/apiGroups", &json!(["", "apps"]), "rights: Role/tandem is for groups");
     changed(role, "/rules", &json!([]), "rights: Role/tandem has 0 rules");
-    let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]});
-    let mut more = rule.clone();
+    let granted = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]});
+    let mut more = granted.clone();
     more["resourceNames"] = json!(["a"]);
     changed(role, "/rules/0", &more, "rights: Role/tandem has {");
     changed(
         role,
         "/rules",
-        &json!([rule, {"nonResourceURLs": ["/*"], "verbs": ["get"]}]),
+        &json!([granted, {"nonResourceURLs": ["/*"], "verbs": ["get"]}]),
         "rights: Role/tandem has 2 rules",
     );
     found(
