@@ -1,4 +1,8 @@
 //! Endpoints that are Pods: what a router makes of an API server, whatever that says, and when.
+//!
+//! Replays of reported faults carry their row's id (`b59_…`), those of the acceptance list theirs (`ac1_2_…`).
 
 mod basics;
+mod events;
+mod lists;
 mod rig;
