@@ -4,5 +4,7 @@
 
 mod basics;
 mod events;
+mod identity;
 mod lists;
 mod rig;
+mod silence;
