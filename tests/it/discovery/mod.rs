@@ -6,5 +6,7 @@ mod basics;
 mod events;
 mod identity;
 mod lists;
+mod probes;
 mod rig;
+mod rollout;
 mod silence;
