@@ -2,11 +2,13 @@
 //!
 //! Replays of reported faults carry their row's id (`b59_…`), those of the acceptance list theirs (`ac1_2_…`).
 
+mod api_failures;
 mod basics;
 mod events;
 mod identity;
 mod lists;
 mod probes;
 mod rig;
+mod roles;
 mod rollout;
 mod silence;
