@@ -2,12 +2,15 @@
 //!
 //! Replays of reported faults carry their row's id (`b59_…`), those of the acceptance list theirs (`ac1_2_…`).
 
+mod addresses;
 mod api_failures;
 mod basics;
 mod events;
 mod identity;
 mod lists;
+mod ports;
 mod probes;
+mod readiness;
 mod rig;
 mod roles;
 mod rollout;
