@@ -7,6 +7,7 @@ mod api_failures;
 mod basics;
 mod events;
 mod identity;
+mod listed;
 mod lists;
 mod ports;
 mod probes;
