@@ -5,6 +5,7 @@
 mod addresses;
 mod api_failures;
 mod basics;
+mod dialects;
 mod events;
 mod identity;
 mod listed;
@@ -16,3 +17,5 @@ mod rig;
 mod roles;
 mod rollout;
 mod silence;
+mod streams;
+mod tokens;
