@@ -5,6 +5,7 @@
 mod addresses;
 mod api_failures;
 mod basics;
+mod credentials;
 mod dialects;
 mod events;
 mod identity;
@@ -19,3 +20,5 @@ mod rollout;
 mod silence;
 mod streams;
 mod tokens;
+mod unknown;
+mod visible;
