@@ -8,6 +8,7 @@
 //!
 //! The pool belongs to its endpoint and closes with it.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crossbeam_queue::ArrayQueue;
 use super::conn::Conn;
 use crate::types::clock;
 
+/// Life of a connection to a name. What the name stands for changes, and is looked up by new connections only: without an end
+/// the old addresses would keep all of the load, and new ones get none (reqwest#2333).
+const OF_A_NAME: Duration = Duration::from_secs(30);
 /// Connections a thread keeps for itself.
 const SLOT: usize = 32;
 /// Connections that may wait for any thread.
@@ -71,6 +75,8 @@ pub struct Pool {
     slots: Box<[Slot]>,
     overflow: ArrayQueue<Conn>,
     idle: Duration,
+    /// One that is older is not used again.
+    life: Duration,
     closed: AtomicBool,
 }
 
@@ -78,7 +84,15 @@ impl Pool {
     /// A pool for `threads` traffic threads whose connections wait at most `idle`.
     pub fn new(threads: usize, idle: Duration) -> Self {
         let slots = (0..threads.max(1)).map(|_| Slot::new()).collect();
-        Self { slots, overflow: ArrayQueue::new(OVERFLOW), idle, closed: AtomicBool::new(false) }
+        let overflow = ArrayQueue::new(OVERFLOW);
+        Self { slots, overflow, idle, life: Duration::MAX, closed: AtomicBool::new(false) }
+    }
+
+    /// The same for the engine at `host`: connections to a name, and not to an address, live for [`OF_A_NAME`] at most.
+    #[must_use]
+    pub fn of(host: &str, threads: usize, idle: Duration) -> Self {
+        let life = if host.parse::<IpAddr>().is_ok() { Duration::MAX } else { OF_A_NAME };
+        Self { life, ..Self::new(threads, idle) }
     }
 
     /// Most connections that wait in a pool of so many threads.
@@ -105,7 +119,7 @@ impl Pool {
 
     fn revive(&self, mut conn: Conn, thread: usize) -> Option<Reused> {
         let idle = clock::recent().saturating_duration_since(conn.idle_since?);
-        if idle >= self.idle {
+        if idle >= self.idle || self.is_old(&conn) {
             return None;
         }
         let moved = conn.home != thread;
@@ -121,7 +135,8 @@ impl Pool {
     /// Puts a connection back at the clean end of a message. Closes it where there is no room or no endpoint any more.
     pub fn put(&self, mut conn: Conn) {
         // What has arrived behind the message, bytes or a FIN, is often known already, without asking the kernel.
-        if self.is_closed() || self.idle.is_zero() || !conn.buf.is_empty() || !conn.io.quiet(false) {
+        let keeps = !self.is_closed() && !self.idle.is_zero() && !self.is_old(&conn);
+        if !keeps || !conn.buf.is_empty() || !conn.io.quiet(false) {
             return;
         }
         conn.rest();
@@ -167,6 +182,10 @@ impl Pool {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn is_old(&self, conn: &Conn) -> bool {
+        clock::recent().saturating_duration_since(conn.born) >= self.life
     }
 
     fn is_closed(&self) -> bool {

@@ -58,7 +58,9 @@ pub struct Stream {
 /// A stream under way.
 struct Running {
     stream: Stream,
+    /// After failures of lists, and of watches: a list that works does not make a watch that fails again and again quicker.
     backoff: Backoff,
+    watch_backoff: Backoff,
     lister: Option<Client>,
     watcher: Option<Client>,
     listing: Option<Asking<Pods>>,
@@ -104,6 +106,7 @@ impl Stream {
         let mut running = Running {
             stream: self,
             backoff: Backoff::default(),
+            watch_backoff: Backoff::default(),
             lister: None,
             watcher: None,
             listing: None,
@@ -231,7 +234,7 @@ impl Running {
     async fn event(&mut self, event: Event) {
         if !matches!(event, Event::Error(_)) {
             self.heard = true;
-            self.backoff.reset();
+            self.watch_backoff.reset();
             self.told[What::Watch as usize] = None;
             self.each(|metrics| metrics.watch_heard());
         }
@@ -268,7 +271,7 @@ impl Running {
         let watch = self.watch.take();
         let lasted = watch.map(|watch| clock::now().saturating_duration_since(watch.opened));
         let short = !self.heard && lasted.is_some_and(|lasted| lasted < SHORT);
-        let wait = if short { self.backoff.next(None, self.stream.relist) } else { Duration::ZERO };
+        let wait = if short { self.watch_backoff.next(None, self.stream.relist) } else { Duration::ZERO };
         self.next_watch = Some(clock::now() + wait);
         self.each(|metrics| metrics.watch_ended("end"));
     }
@@ -277,7 +280,7 @@ impl Running {
         self.watch = None;
         self.each(|metrics| metrics.watch_ended(failure.kind.as_str()));
         self.tell(What::Watch, failure);
-        let at = clock::now() + self.backoff.next(failure.retry_after, self.stream.relist);
+        let at = clock::now() + self.watch_backoff.next(failure.retry_after, self.stream.relist);
         if failure.kind.wants_new_client() {
             self.watcher = None;
         }
