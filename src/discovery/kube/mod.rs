@@ -6,6 +6,7 @@ mod client;
 mod failure;
 mod list;
 mod run;
+mod suspects;
 mod watch;
 
 /// What is asked of Pods, as the Role in `deploy/router/rbac.yaml` has it: these verbs and no other. Tests hold both to it: what

@@ -9,7 +9,6 @@
 //!   watch again.
 //! * A failure changes no endpoint (I9).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use super::backoff::{Backoff, jittered};
 use super::client::Connect;
 use super::failure::{Failure, Kind};
 use super::list::{Pods, Read, Scope, list};
+use super::suspects::Suspects;
 use super::watch::{Event, Watch};
 use crate::config::RelistRead;
 use crate::discovery::pod::Identity;
@@ -34,8 +34,6 @@ use crate::types::clock::{self, Instant};
 /// For each page of the first list, and for a whole later one.
 const FIRST_LIST: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(5);
-/// How long the watch may take to tell what a list has told.
-const LATE: Duration = Duration::from_secs(2);
 /// `relist_read: cached`: between two lists of the newest state.
 const CONSISTENT: Duration = Duration::from_mins(5);
 /// A watch that ends sooner, with nothing in it, counts as a failure.
@@ -73,8 +71,7 @@ struct Running {
     next_list: Instant,
     /// When a watch is opened; `None`: after the next list.
     next_watch: Option<Instant>,
-    /// By UID: version and time of what a list changed and the watch has not told.
-    suspects: HashMap<String, (u64, Instant)>,
+    suspects: Suspects,
     consistent_due: Instant,
     /// The last list failed: nothing but the next list is asked for.
     list_down: bool,
@@ -116,7 +113,7 @@ impl Stream {
             position: 0,
             next_list: now,
             next_watch: None,
-            suspects: HashMap::new(),
+            suspects: Suspects::default(),
             consistent_due: now,
             list_down: false,
             reopen: false,
@@ -168,7 +165,7 @@ impl Running {
     fn timer(&self) -> Instant {
         let list = self.listing.is_none().then_some(self.next_list);
         let watch = self.next_watch.filter(|_| self.opening.is_none());
-        let late = self.suspects.values().map(|(_, since)| *since + LATE).min();
+        let late = self.suspects.due();
         let far = clock::now() + Duration::from_hours(1);
         [list, watch, late].into_iter().flatten().min().unwrap_or(far)
     }
@@ -257,13 +254,8 @@ impl Running {
 
     /// The watch has told this.
     fn saw(&mut self, identity: &Identity) {
-        let version = identity.version.unwrap_or(0);
-        self.position = self.position.max(version);
-        if let Some(uid) = &identity.uid
-            && self.suspects.get(uid).is_some_and(|(wanted, _)| version >= *wanted)
-        {
-            self.suspects.remove(uid);
-        }
+        self.position = self.position.max(identity.version.unwrap_or(0));
+        self.suspects.told(identity);
     }
 
     /// The server ended it, as it does every few minutes.
@@ -314,9 +306,7 @@ impl Running {
                     info!(namespace, selector, "the API server answers again");
                 }
                 self.each(|metrics| metrics.list_applied());
-                for (uid, version) in changed {
-                    self.suspects.entry(uid).or_insert((version, now));
-                }
+                self.suspects.listed(changed, now);
                 self.send(batch).await;
             }
         }
@@ -349,9 +339,7 @@ impl Running {
 
     /// What the watch did not tell in time it has missed.
     fn judge_suspects(&mut self, now: Instant) {
-        let before = self.suspects.len();
-        self.suspects.retain(|_, (_, since)| now < *since + LATE);
-        let missed = before - self.suspects.len();
+        let missed = self.suspects.missed(now);
         if missed > 0 {
             self.each(|metrics| metrics.drifted(missed as u64));
             let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
