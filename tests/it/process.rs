@@ -37,7 +37,7 @@ impl Process {
     /// With these flags after `router`; listens on free ports and is ready when this returns. Diagnostics are JSON, the
     /// access log goes to standard output.
     pub(crate) async fn start(flags: &[&str]) -> Self {
-        Self::spawn(flags, true).await
+        Self::spawn(flags, true).await.is_ready().await
     }
 
     /// With this configuration file, written to `dir`; the listeners stay on free ports.
@@ -48,9 +48,19 @@ impl Process {
         Self::start(&flags).await
     }
 
+    /// With this configuration file; it serves when this returns, and may wait for its endpoints still.
+    pub(crate) async fn waiting(config: &Path) -> Self {
+        Self::spawn(&["--config", config.to_str().unwrap()], true).await
+    }
+
     /// The same, with a standard output that nobody reads: a pipe that fills up.
     pub(crate) async fn start_unread(flags: &[&str]) -> Self {
-        Self::spawn(flags, false).await
+        Self::spawn(flags, false).await.is_ready().await
+    }
+
+    async fn is_ready(self) -> Self {
+        assert_eq!(self.admin_get("/readyz").await.status(), 200);
+        self
     }
 
     async fn spawn(flags: &[&str], read: bool) -> Self {
@@ -64,9 +74,7 @@ impl Process {
         })
         .await;
         let address = |key: &str| serving[key].as_str().unwrap().parse().unwrap();
-        let process = Self { front: address("listen"), admin: address("admin"), child, out, err };
-        assert_eq!(process.admin_get("/readyz").await.status(), 200);
-        process
+        Self { front: address("listen"), admin: address("admin"), child, out, err }
     }
 
     pub(crate) async fn client(&self) -> RawClient<TcpStream> {
