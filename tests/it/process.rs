@@ -108,7 +108,7 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        let pid = i32::try_from(self.pid()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
@@ -116,6 +116,10 @@ impl Process {
     pub(crate) async fn exited(&mut self, within: Duration) -> ExitStatus {
         let ended = tokio::time::timeout(within, self.child.wait()).await.ok();
         ended.unwrap_or_else(|| panic!("still running after {within:?}:\n{}", self.err.text())).unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
     }
 
     /// Standard output so far.

@@ -19,7 +19,6 @@ use crate::process::Process;
 pub struct Router {
     pub process: Process,
     pub proxy: Proxy,
-    pub relist: Duration,
 }
 
 impl Drop for Router {
@@ -64,7 +63,7 @@ impl Router {
         }
         let path = cluster.dir.path().join(format!("router-{}.yaml", proxy.addr.port()));
         std::fs::write(&path, config).unwrap();
-        Self { process: Process::waiting(&path).await, proxy, relist }
+        Self { process: Process::waiting(&path).await, proxy }
     }
 
     pub async fn is_ready(&self) -> bool {
@@ -112,16 +111,15 @@ impl Router {
     pub async fn reason(&self, port_or_name: &str) -> Option<String> {
         let fleet = self.fleet().await;
         let ends = format!(":{port_or_name}");
-        let endpoint = fleet.endpoints.iter().rfind(|e| e.url.ends_with(&ends));
+        let endpoint = newest(&fleet, &ends);
         let pod = fleet.pods.iter().find(|pod| pod.name == port_or_name);
         let of_pod = pod.map(|pod| pod.reason.clone().into_owned());
         endpoint.and_then(|e| e.reason.clone()).map(Into::into).or(of_pod)
     }
 
-    /// The endpoint at this port that came last.
+    /// The endpoint at this port; of several the one that is not gone.
     pub async fn endpoint(&self, port: u16) -> Option<EndpointStatus> {
-        let ends = format!(":{port}");
-        self.fleet().await.endpoints.into_iter().rfind(|e| e.url.ends_with(&ends))
+        newest(&self.fleet().await, &format!(":{port}")).cloned()
     }
 
     /// Statuses of so many requests, one after the other.
@@ -159,6 +157,14 @@ impl Router {
         let sum = sum as u64;
         sum
     }
+}
+
+fn newest<'a>(fleet: &'a Fleet, ends: &str) -> Option<&'a EndpointStatus> {
+    let gone = |e: &EndpointStatus| {
+        matches!(e.reason.as_deref(), Some("deleted" | "not_listed" | "replaced" | "removed"))
+    };
+    let here = fleet.endpoints.iter().filter(|e| e.url.ends_with(ends));
+    here.max_by_key(|e| (e.selectable, !gone(e), e.id.parse::<u64>().unwrap_or(0)))
 }
 
 fn port(endpoint: &EndpointStatus) -> u16 {

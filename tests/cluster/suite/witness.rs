@@ -24,7 +24,6 @@ pub struct Sight {
     pub ports: Vec<u16>,
     /// It may be given new requests.
     pub serves: bool,
-    pub deleted: bool,
 }
 
 /// Watches the namespace until dropped, not by way of a proxy.
@@ -57,18 +56,10 @@ impl Witness {
 
     /// When the event of this version came.
     pub async fn saw(&self, version: u64) -> Instant {
-        self.sight(|sight| sight.version == version).await.at
-    }
-
-    /// When it was told that this Pod is gone.
-    pub async fn saw_end(&self, uid: &str) -> Instant {
-        self.sight(|sight| sight.deleted && sight.uid == uid).await.at
-    }
-
-    pub async fn sight(&self, holds: impl Fn(&Sight) -> bool) -> Sight {
         until("an event", SOON, || async {
             let seen = self.seen.lock();
-            seen.iter().find(|sight| holds(sight)).cloned().ok_or_else(|| seen.last().cloned())
+            let sight = seen.iter().find(|sight| sight.version == version);
+            sight.map(|sight| sight.at).ok_or_else(|| seen.last().cloned())
         })
         .await
     }
@@ -77,7 +68,7 @@ impl Witness {
 impl Sight {
     fn of(pod: &Pod, deleted: bool) -> Self {
         let (uid, version, ports) = (pod.uid().unwrap(), version(pod), ports(pod));
-        Self { at: now(), uid, version, ports, serves: !deleted && may_serve(pod), deleted }
+        Self { at: now(), uid, version, ports, serves: !deleted && may_serve(pod) }
     }
 }
 

@@ -19,11 +19,11 @@ const SLACK: Duration = Duration::from_secs(1);
 pub async fn an_api_server_that_is_away_costs_no_request(cluster: Arc<Cluster>) {
     let (relist, away) = cluster.pick((SELDOM, secs(40)), (secs(1), secs(3)));
     let mut engines = Engines::start(8).await;
-    let lag = Lag::watch();
     let mut pods = engines.pods();
     let late = pods.pop().unwrap();
     cluster.create_all(&pods).await;
     let router = Router::ready(&cluster, relist).await;
+    let lag = Lag::of(&router);
     let first = engines.ports()[..7].to_vec();
     router.until_selectable(&first, SOON).await;
     let load = Load::on(&router, 4);

@@ -24,8 +24,9 @@ pub async fn a_storm_of_pods_costs_no_request(cluster: Arc<Cluster>) {
     println!("STORM_SEED={seed}");
     let engines = Arc::new(Engines::start(many).await);
     cluster.create_all(&engines.pods()).await;
-    let (witness, lag) = (Witness::of(&cluster).await, Lag::watch());
+    let witness = Witness::of(&cluster).await;
     let router = Router::ready(&cluster, SELDOM).await;
+    let lag = Lag::of(&router);
     router.until_selectable(&engines.ports(), SOON).await;
     let load = Load::on(&router, 6);
     let began = now();
@@ -120,4 +121,10 @@ fn withdrawn(seen: &[Sight], port: u16) -> Vec<(Instant, Instant)> {
         }
     }
     out
+}
+
+/// As the router's log writes it: to find the place there.
+fn wall(at: Instant) -> String {
+    let ms = tandem::types::clock::wall_ms() - (now() - at).as_millis() as u64;
+    format!("{:02}:{:02}.{:03}", ms / 60_000 % 60, ms / 1000 % 60, ms % 1000)
 }

@@ -15,8 +15,9 @@ pub async fn a_lost_label_takes_the_requests_within_50_ms(cluster: Arc<Cluster>)
     let rounds = cluster.pick(25, 4);
     let engines = Engines::start(2).await;
     cluster.create_all(&engines.pods()).await;
-    let (witness, lag) = (Witness::of(&cluster).await, Lag::watch());
+    let witness = Witness::of(&cluster).await;
     let router = Router::ready(&cluster, SELDOM).await;
+    let lag = Lag::of(&router);
     let both = engines.ports();
     let load = Load::on(&router, 4);
     let mut withdrawals = Vec::new();
@@ -96,7 +97,7 @@ pub async fn each_way_out_and_back(cluster: Arc<Cluster>) {
     pods[4] = pods[4].clone().bound();
     cluster.create_all(&pods).await;
     let router = Router::ready(&cluster, SELDOM).await;
-    let lag = Lag::watch();
+    let lag = Lag::of(&router);
     router.until_selectable(&engines.ports(), SOON).await;
     let load = Load::on(&router, 4);
 
