@@ -18,6 +18,7 @@
 #[allow(dead_code, reason = "shared with tests/it, which uses more of it")]
 #[path = "../it/process.rs"]
 mod process;
+#[allow(dead_code, reason = "shared with tests/it, which has the fake server")]
 mod suite;
 
 macro_rules! tests {

@@ -187,12 +187,12 @@ impl Cluster {
         }
     }
 
-    /// The next watch is told that its version is too old. `false`: this server cannot be made to say so.
-    pub fn expire_next_watch(&self) -> bool {
-        if let Kind::Fake(fake, _) = &self.kind {
-            fake.push(RequestKind::Watch, Fault::InStream { code: 410 });
+    /// What only the fake server does on demand.
+    pub fn the_fake(&self) -> &FakeKube {
+        match &self.kind {
+            Kind::Fake(fake, _) => fake,
+            Kind::Real { .. } => panic!("a real server"),
         }
-        !self.is_real()
     }
 }
 

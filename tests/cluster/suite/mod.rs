@@ -11,7 +11,7 @@ mod cluster;
 mod engines;
 mod lag;
 mod load;
-mod pods;
+pub mod pods;
 mod proxy;
 mod rights;
 mod router;
@@ -51,18 +51,19 @@ macro_rules! every_scene {
             a_half_open_watch_is_repaired_by_the_next_list
             a_network_that_swallows_everything_is_noticed
             a_cut_watch_loses_nothing
-            an_expired_watch_starts_over
+            a_router_may_start_before_its_api_server
             an_api_server_that_is_away_costs_no_request
             an_api_server_that_restarts_costs_no_request
             a_missing_right_is_named_and_waited_for
             a_storm_of_pods_costs_no_request
+            a_storm_of_pairs_costs_no_request
         }
     };
 }
 pub(crate) use every_scene;
 
 /// For whatever should happen soon: an event, an answer.
-const SOON: Duration = Duration::from_secs(10);
+pub const SOON: Duration = Duration::from_secs(10);
 /// How long after its withdrawal an endpoint may still see a request that was on its way (I3).
 const MARGIN: Duration = Duration::from_millis(50);
 

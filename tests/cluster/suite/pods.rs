@@ -34,6 +34,14 @@ impl Blueprint {
         pod.label(APP.0, APP.1).label(ELIGIBLE, "true").annotation(PORTS, &port.to_string())
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn port(&self) -> u16 {
+        self.annotations[PORTS].as_str().unwrap().parse().unwrap()
+    }
+
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.into());

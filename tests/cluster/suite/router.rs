@@ -47,7 +47,11 @@ impl Router {
 
     /// With these lines about the service.
     pub async fn of_kind(cluster: &Cluster, relist: Duration, lines: &str) -> Self {
-        let proxy = Proxy::to(&cluster.server);
+        Self::behind(Proxy::to(&cluster.server), cluster, relist, lines).await
+    }
+
+    /// The same with a network of its own.
+    pub async fn behind(proxy: Proxy, cluster: &Cluster, relist: Duration, lines: &str) -> Self {
         let kubeconfig = cluster.kubeconfig(proxy.addr).await;
         let mut config = format!(
             "kubernetes: {{ kubeconfig: {} }}\nservices:\n  - name: chat\n    discovery:\n      kubernetes:\n        \
@@ -147,6 +151,13 @@ impl Router {
             if theirs == mine { Ok(()) } else { Err(format!("{theirs:?}, not {mine:?}")) }
         })
         .await;
+    }
+
+    /// Everything that a counter of discovery has counted, by kind.
+    pub async fn kinds(&self, name: &str) -> String {
+        let scrape = self.process.scrape().await;
+        let series = scrape.series(name).iter().map(|(labels, n)| format!("{} {n}", labels["kind"]));
+        series.collect::<Vec<_>>().join(", ")
     }
 
     /// A counter of discovery, all kinds or one.

@@ -11,32 +11,41 @@ use super::super::pods::{BOOTSTRAP, ROLE};
 use super::super::{Blueprint, Cluster, Load, Proxy, Router, SOON};
 use super::{SELDOM, ms};
 
-async fn engine(role: Role) -> Running {
-    start(EngineConfig::new(Wire::Sglang, role).scaled(0.05)).await.unwrap()
+pub(super) const CHAT: &str = "/v1/chat/completions";
+
+pub(super) async fn sglang(role: Role) -> Running {
+    let config = EngineConfig::new(Wire::Sglang, role).scaled(0.05);
+    start(EngineConfig { log: 1_000_000, ..config }).await.unwrap()
 }
 
-fn pod(name: &str, engine: &Running, role: &str) -> Blueprint {
-    Blueprint::new(name, engine.addr.port()).label(ROLE, role)
+/// With its bootstrap port, if it is a prefill.
+pub(super) fn sglang_pod(name: &str, engine: &Running, role: &str) -> Blueprint {
+    let pod = Blueprint::new(name, engine.addr.port()).label(ROLE, role);
+    match engine.side_addr {
+        Some(side) => pod.annotation(BOOTSTRAP, &side.port().to_string()),
+        None => pod,
+    }
 }
 
-fn kind() -> String {
+/// What the configuration says of the service.
+pub(super) fn sglang_service() -> String {
     format!("engine: {{ kind: {} }}", EngineKind::Sglang.as_str())
 }
 
 fn chats(engine: &Running) -> usize {
-    engine.log.read(|records| records.to("/v1/chat/completions").count())
+    engine.log.read(|records| records.to(CHAT).count())
 }
 
 pub async fn pairs_wait_for_the_bootstrap_server(cluster: Arc<Cluster>) {
-    let (prefill, decode) = (engine(Role::Prefill).await, engine(Role::Decode).await);
+    let (prefill, decode) = (sglang(Role::Prefill).await, sglang(Role::Decode).await);
     // Its bootstrap server, behind a door that is shut first.
     let door = Proxy::to(&prefill.side_addr.unwrap().to_string());
     door.shut().await;
     let (p, d) = (prefill.addr.port(), decode.addr.port());
     let port = door.addr.port().to_string();
-    cluster.create(&pod("prefill", &prefill, "prefill").annotation(BOOTSTRAP, &port)).await;
-    cluster.create(&pod("decode", &decode, "decode")).await;
-    let router = Router::of_kind(&cluster, SELDOM, &kind()).await;
+    cluster.create(&sglang_pod("prefill", &prefill, "prefill").annotation(BOOTSTRAP, &port)).await;
+    cluster.create(&sglang_pod("decode", &decode, "decode")).await;
+    let router = Router::of_kind(&cluster, SELDOM, &sglang_service()).await;
     router.until_ready(SOON).await;
     router.until_selectable(&[d], SOON).await;
     router.until_reason(&p.to_string(), "probing").await;
@@ -66,18 +75,16 @@ pub async fn pairs_wait_for_the_bootstrap_server(cluster: Arc<Cluster>) {
 
 /// The role label decides, whatever a Pod was before.
 pub async fn a_role_is_followed(cluster: Arc<Cluster>) {
-    let prefills = [engine(Role::Prefill).await, engine(Role::Prefill).await];
-    let decodes = [engine(Role::Decode).await, engine(Role::Decode).await];
+    let prefills = [sglang(Role::Prefill).await, sglang(Role::Prefill).await];
+    let decodes = [sglang(Role::Decode).await, sglang(Role::Decode).await];
     for (i, prefill) in prefills.iter().enumerate() {
-        let bootstrap = prefill.side_addr.unwrap().port().to_string();
-        let pod = pod(&format!("p{i}"), prefill, "prefill").annotation(BOOTSTRAP, &bootstrap);
-        cluster.create(&pod).await;
+        cluster.create(&sglang_pod(&format!("p{i}"), prefill, "prefill")).await;
     }
     for (i, decode) in decodes.iter().enumerate() {
-        cluster.create(&pod(&format!("d{i}"), decode, "decode")).await;
+        cluster.create(&sglang_pod(&format!("d{i}"), decode, "decode")).await;
     }
     let ports: Vec<u16> = prefills.iter().chain(&decodes).map(|engine| engine.addr.port()).collect();
-    let router = Router::of_kind(&cluster, SELDOM, &kind()).await;
+    let router = Router::of_kind(&cluster, SELDOM, &sglang_service()).await;
     router.until_ready(SOON).await;
     router.until_selectable(&ports, SOON).await;
     let load = Load::on(&router, 2);

@@ -89,9 +89,9 @@ async fn wait(router: &Router, ports: &[u16]) -> bool {
     false
 }
 
-/// Every connection to the API server is half-open, new ones too for a while.
+/// The network to the API server is gone: connections are half-open, and those that are dialled as well; then it returns.
 pub async fn a_network_that_swallows_everything_is_noticed(cluster: Arc<Cluster>) {
-    let relist = cluster.pick(SELDOM, secs(1));
+    let (relist, gone) = cluster.pick((SELDOM, secs(30)), (secs(1), secs(3)));
     let engines = Engines::start(3).await;
     cluster.create_all(&engines.pods()).await;
     let witness = Witness::of(&cluster).await;
@@ -101,15 +101,21 @@ pub async fn a_network_that_swallows_everything_is_noticed(cluster: Arc<Cluster>
     cluster.set_annotation("p2", DRAIN, Some("")).await;
     router.until_selectable(&[engines.port(0), engines.port(1)], SOON).await;
 
-    // All that is open; what is dialled from now on passes.
-    router.proxy.swallow_open();
-    let event = label_off(&cluster, &witness, "p1").await;
-    let limit = relist + LIST + BACKOFF + SLACK;
-    let seen = router.until_selectable(&[engines.port(0)], limit).await;
-    println!("all connections half-open, a list every {relist:?}: withdrawn {:?} after", seen - event);
+    router.proxy.swallow_all();
+    label_off(&cluster, &witness, "p1").await;
+    sleep(gone).await;
+    assert!(router.is_ready().await);
+    assert_eq!(router.selectable().await.len(), 2, "the last good view");
+    // What was dialled before stays half-open.
+    router.proxy.open();
+    let back = now();
+    let seen = router.until_selectable(&[engines.port(0)], relist + LIST + BACKOFF + SLACK).await;
+    println!(
+        "nothing passed for {gone:?}, a list every {relist:?}: withdrawn {:?} after the return",
+        seen - back
+    );
     watch_is_back(&cluster, &router, &engines, &[0]).await;
     assert!(router.counted("tandem_discovery_list_failures_total", Some("timeout")).await > 0);
-    assert!(router.is_ready().await);
     router.observers_agree().await;
     load.none_failed().await;
 }
@@ -139,25 +145,5 @@ pub async fn a_cut_watch_loses_nothing(cluster: Arc<Cluster>) {
     println!("watch cut with an event right behind: told {slowest:?} later at most");
     assert!(router.counted("tandem_discovery_watch_ends_total", Some("connection")).await > 0);
     assert_eq!(router.counted("tandem_discovery_drift_total", None).await, 0, "no list had to help");
-    load.none_failed().await;
-}
-
-/// 410: a new list, then a watch from there. Real servers cannot be made to say so cheaply; theirs is part of the restart.
-pub async fn an_expired_watch_starts_over(cluster: Arc<Cluster>) {
-    let engines = Engines::start(2).await;
-    cluster.create_all(&engines.pods()).await;
-    let router = Router::ready(&cluster, SELDOM).await;
-    router.until_selectable(&engines.ports(), SOON).await;
-    if !cluster.expire_next_watch() {
-        println!("skipped: this server's watches do not expire on demand");
-        return;
-    }
-    let load = Load::on(&router, 3);
-    router.proxy.cut();
-    cluster.set_label("p1", ELIGIBLE, None).await;
-    router.until_selectable(&[engines.port(0)], secs(5)).await;
-    assert_eq!(router.counted("tandem_discovery_watch_ends_total", Some("expired")).await, 1);
-    cluster.set_label("p1", ELIGIBLE, Some("true")).await;
-    router.until_selectable(&engines.ports(), SOON).await;
     load.none_failed().await;
 }
