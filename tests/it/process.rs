@@ -48,6 +48,11 @@ impl Process {
         Self::start(&flags).await
     }
 
+    /// With this configuration file; it serves when this returns, and may wait for its endpoints still.
+    pub(crate) async fn waiting(config: &Path) -> Self {
+        Self::launch(&["--config", config.to_str().unwrap()], true).await
+    }
+
     /// The same, with a standard output that nobody reads: a pipe that fills up.
     pub(crate) async fn start_unread(flags: &[&str]) -> Self {
         Self::ready(flags, false).await
@@ -106,7 +111,7 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        let pid = i32::try_from(self.pid()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
@@ -114,6 +119,10 @@ impl Process {
     pub(crate) async fn exited(&mut self, within: Duration) -> ExitStatus {
         let ended = tokio::time::timeout(within, self.child.wait()).await.ok();
         ended.unwrap_or_else(|| panic!("still running after {within:?}:\n{}", self.err.text())).unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
     }
 
     /// Standard output so far.
