@@ -115,7 +115,11 @@ impl Writer {
             }
             return;
         }
-        self.release(service, &endpoints);
+        // An address stays with its Pod while that may still listen there: an older one that was overlooked must not get
+        // its requests.
+        if matches!(reason, Reason::NotRunning | Reason::NoAddress) {
+            self.release(service, &endpoints);
+        }
         for id in endpoints {
             let Some(member) = self.members.get_mut(&id) else { continue };
             member.source = Some(reason);
@@ -161,16 +165,17 @@ impl Writer {
             self.depart(id, Reason::Replaced);
         }
         for listener in new {
-            let endpoint = self.revived(&listener).unwrap_or_else(|| {
+            let (endpoint, drained) = self.revived(&listener).unwrap_or_else(|| {
                 let metrics = |url: &str, role| self.families.for_endpoint(url, role);
-                Endpoint::new(&listener, self.threads, &config.config.upstream, metrics)
+                (Endpoint::new(&listener, self.threads, &config.config.upstream, metrics), false)
             });
             if config.sync.now() == Synced::Ready {
                 let (url, role) = (&endpoint.url, endpoint.role.as_str());
                 info!(endpoint = %url, role, pod = %pod.name, uid = %pod.uid, "endpoint registered");
             }
             kept.push(endpoint.id);
-            self.members.insert(endpoint.id, Member::new(Arc::clone(&endpoint), &config.config, service));
+            let member = Member::new(Arc::clone(&endpoint), &config.config, service);
+            self.members.insert(endpoint.id, Member { drained, ..member });
             self.dirty.added.entry(service).or_default().push(endpoint);
         }
         for id in &kept {
@@ -231,12 +236,14 @@ impl Writer {
         }
     }
 
-    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own.
-    fn revived(&mut self, listener: &Listener) -> Option<Arc<Endpoint>> {
+    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own. Also: whether an
+    /// operator had withdrawn it.
+    fn revived(&mut self, listener: &Listener) -> Option<(Arc<Endpoint>, bool)> {
         let same = |gone: &Departed| gone.endpoint.pod == listener.pod && gone.endpoint.is_at(listener);
         let at = self.departed.iter().position(same)?;
         self.dirty.departed = true;
-        Some(self.departed.swap_remove(at).endpoint)
+        let Departed { endpoint, drained, .. } = self.departed.swap_remove(at);
+        Some((endpoint, drained))
     }
 
     /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there. Who waited for one
