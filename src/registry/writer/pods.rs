@@ -174,8 +174,9 @@ impl Writer {
                 info!(endpoint = %url, role, pod = %pod.name, uid = %pod.uid, "endpoint registered");
             }
             kept.push(endpoint.id);
-            let member = Member::new(Arc::clone(&endpoint), &config.config, service);
-            self.members.insert(endpoint.id, Member { drained, ..member });
+            let mut member = Member::new(Arc::clone(&endpoint), &config.config, service);
+            member.drained = drained;
+            self.members.insert(endpoint.id, member);
             self.dirty.added.entry(service).or_default().push(endpoint);
         }
         for id in &kept {
