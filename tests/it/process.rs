@@ -37,7 +37,7 @@ impl Process {
     /// With these flags after `router`; listens on free ports and is ready when this returns. Diagnostics are JSON, the
     /// access log goes to standard output.
     pub(crate) async fn start(flags: &[&str]) -> Self {
-        Self::spawn(flags, true).await.is_ready().await
+        Self::spawn(flags, true).await.assert_ready().await
     }
 
     /// With this configuration file, written to `dir`; the listeners stay on free ports.
@@ -55,10 +55,10 @@ impl Process {
 
     /// The same, with a standard output that nobody reads: a pipe that fills up.
     pub(crate) async fn start_unread(flags: &[&str]) -> Self {
-        Self::spawn(flags, false).await.is_ready().await
+        Self::spawn(flags, false).await.assert_ready().await
     }
 
-    async fn is_ready(self) -> Self {
+    async fn assert_ready(self) -> Self {
         assert_eq!(self.admin_get("/readyz").await.status(), 200);
         self
     }
