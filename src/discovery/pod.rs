@@ -289,6 +289,7 @@ impl Status {
                         usable.push(ip);
                     }
                 }
+                _ if unusable.iter().any(|known| known == text) => {}
                 _ => unusable.push(text.to_owned()),
             }
         }

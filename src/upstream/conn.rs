@@ -26,6 +26,7 @@ pub struct Conn {
     want: usize,
     /// Traffic thread whose runtime drives the stream.
     pub(super) home: usize,
+    pub(super) born: Instant,
     /// When it was put into the pool; `None` for a connection not used before.
     pub(super) idle_since: Option<Instant>,
     /// One timer for everything that is waited for on this connection, request after request. It is moved only when
@@ -36,7 +37,8 @@ pub struct Conn {
 impl Conn {
     /// A fresh connection, driven by the runtime of traffic thread `home`.
     pub fn new(io: Io, home: usize) -> Self {
-        Self { io, buf: BytesMut::new(), want: SMALL, home, idle_since: None, timer: None }
+        let born = clock::recent();
+        Self { io, buf: BytesMut::new(), want: SMALL, home, born, idle_since: None, timer: None }
     }
 
     /// Bytes that were read and not yet decoded.

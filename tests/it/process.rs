@@ -37,7 +37,7 @@ impl Process {
     /// With these flags after `router`; listens on free ports and is ready when this returns. Diagnostics are JSON, the
     /// access log goes to standard output.
     pub(crate) async fn start(flags: &[&str]) -> Self {
-        Self::spawn(flags, true).await.assert_ready().await
+        Self::ready(flags, true).await
     }
 
     /// With this configuration file, written to `dir`; the listeners stay on free ports.
@@ -48,22 +48,20 @@ impl Process {
         Self::start(&flags).await
     }
 
-    /// With this configuration file; it serves when this returns, and may wait for its endpoints still.
-    pub(crate) async fn waiting(config: &Path) -> Self {
-        Self::spawn(&["--config", config.to_str().unwrap()], true).await
-    }
-
     /// The same, with a standard output that nobody reads: a pipe that fills up.
     pub(crate) async fn start_unread(flags: &[&str]) -> Self {
-        Self::spawn(flags, false).await.assert_ready().await
+        Self::ready(flags, false).await
     }
 
-    async fn assert_ready(self) -> Self {
-        assert_eq!(self.admin_get("/readyz").await.status(), 200);
-        self
+    /// With listed endpoints it is ready as soon as it serves.
+    async fn ready(flags: &[&str], read: bool) -> Self {
+        let process = Self::launch(flags, read).await;
+        assert_eq!(process.admin_get("/readyz").await.status(), 200);
+        process
     }
 
-    async fn spawn(flags: &[&str], read: bool) -> Self {
+    /// Serves when this returns, ready or not. `read`: its standard output is.
+    pub(crate) async fn launch(flags: &[&str], read: bool) -> Self {
         let mut command = tandem("router");
         let mut child = command.args(["--log-format", "json"]).args(flags).spawn().unwrap();
         let out = if read { Sink::of(child.stdout.take().unwrap()) } else { Sink::default() };

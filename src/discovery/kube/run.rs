@@ -9,7 +9,6 @@
 //!   watch again.
 //! * A failure changes no endpoint (I9).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use super::backoff::{Backoff, jittered};
 use super::client::Connect;
 use super::failure::{Failure, Kind};
 use super::list::{Pods, Read, Scope, list};
+use super::suspects::Suspects;
 use super::watch::{Event, Watch};
 use crate::config::RelistRead;
 use crate::discovery::pod::Identity;
@@ -34,8 +34,6 @@ use crate::types::clock::{self, Instant};
 /// For each page of the first list, and for a whole later one.
 const FIRST_LIST: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(5);
-/// How long the watch may take to tell what a list has told.
-const LATE: Duration = Duration::from_secs(2);
 /// `relist_read: cached`: between two lists of the newest state.
 const CONSISTENT: Duration = Duration::from_mins(5);
 /// A watch that ends sooner, with nothing in it, counts as a failure.
@@ -58,7 +56,9 @@ pub struct Stream {
 /// A stream under way.
 struct Running {
     stream: Stream,
+    /// After failures of lists, and of watches: a list that works does not make a watch that fails again and again quicker.
     backoff: Backoff,
+    watch_backoff: Backoff,
     lister: Option<Client>,
     watcher: Option<Client>,
     listing: Option<Asking<Pods>>,
@@ -71,8 +71,7 @@ struct Running {
     next_list: Instant,
     /// When a watch is opened; `None`: after the next list.
     next_watch: Option<Instant>,
-    /// By UID: version and time of what a list changed and the watch has not told.
-    suspects: HashMap<String, (u64, Instant)>,
+    suspects: Suspects,
     consistent_due: Instant,
     /// The last list failed: nothing but the next list is asked for.
     list_down: bool,
@@ -104,6 +103,7 @@ impl Stream {
         let mut running = Running {
             stream: self,
             backoff: Backoff::default(),
+            watch_backoff: Backoff::default(),
             lister: None,
             watcher: None,
             listing: None,
@@ -113,7 +113,7 @@ impl Stream {
             position: 0,
             next_list: now,
             next_watch: None,
-            suspects: HashMap::new(),
+            suspects: Suspects::default(),
             consistent_due: now,
             list_down: false,
             reopen: false,
@@ -165,7 +165,7 @@ impl Running {
     fn timer(&self) -> Instant {
         let list = self.listing.is_none().then_some(self.next_list);
         let watch = self.next_watch.filter(|_| self.opening.is_none());
-        let late = self.suspects.values().map(|(_, since)| *since + LATE).min();
+        let late = self.suspects.due();
         let far = clock::now() + Duration::from_hours(1);
         [list, watch, late].into_iter().flatten().min().unwrap_or(far)
     }
@@ -231,7 +231,7 @@ impl Running {
     async fn event(&mut self, event: Event) {
         if !matches!(event, Event::Error(_)) {
             self.heard = true;
-            self.backoff.reset();
+            self.watch_backoff.reset();
             self.told[What::Watch as usize] = None;
             self.each(|metrics| metrics.watch_heard());
         }
@@ -254,13 +254,8 @@ impl Running {
 
     /// The watch has told this.
     fn saw(&mut self, identity: &Identity) {
-        let version = identity.version.unwrap_or(0);
-        self.position = self.position.max(version);
-        if let Some(uid) = &identity.uid
-            && self.suspects.get(uid).is_some_and(|(wanted, _)| version >= *wanted)
-        {
-            self.suspects.remove(uid);
-        }
+        self.position = self.position.max(identity.version.unwrap_or(0));
+        self.suspects.told(identity);
     }
 
     /// The server ended it, as it does every few minutes.
@@ -268,7 +263,7 @@ impl Running {
         let watch = self.watch.take();
         let lasted = watch.map(|watch| clock::now().saturating_duration_since(watch.opened));
         let short = !self.heard && lasted.is_some_and(|lasted| lasted < SHORT);
-        let wait = if short { self.backoff.next(None, self.stream.relist) } else { Duration::ZERO };
+        let wait = if short { self.watch_backoff.next(None, self.stream.relist) } else { Duration::ZERO };
         self.next_watch = Some(clock::now() + wait);
         self.each(|metrics| metrics.watch_ended("end"));
     }
@@ -277,7 +272,7 @@ impl Running {
         self.watch = None;
         self.each(|metrics| metrics.watch_ended(failure.kind.as_str()));
         self.tell(What::Watch, failure);
-        let at = clock::now() + self.backoff.next(failure.retry_after, self.stream.relist);
+        let at = clock::now() + self.watch_backoff.next(failure.retry_after, self.stream.relist);
         if failure.kind.wants_new_client() {
             self.watcher = None;
         }
@@ -311,9 +306,7 @@ impl Running {
                     info!(namespace, selector, "the API server answers again");
                 }
                 self.each(|metrics| metrics.list_applied());
-                for (uid, version) in changed {
-                    self.suspects.entry(uid).or_insert((version, now));
-                }
+                self.suspects.listed(changed, now);
                 self.send(batch).await;
             }
         }
@@ -346,9 +339,7 @@ impl Running {
 
     /// What the watch did not tell in time it has missed.
     fn judge_suspects(&mut self, now: Instant) {
-        let before = self.suspects.len();
-        self.suspects.retain(|_, (_, since)| now < *since + LATE);
-        let missed = before - self.suspects.len();
+        let missed = self.suspects.missed(now);
         if missed > 0 {
             self.each(|metrics| metrics.drifted(missed as u64));
             let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);

@@ -6,9 +6,6 @@ use tokio::time::{Instant, sleep};
 
 use super::rig::*;
 
-const A: &str = "192.0.2.1";
-const B: &str = "192.0.2.2";
-
 #[tokio::test(start_paused = true)]
 async fn an_eligible_ready_pod_serves_until_its_label_goes() {
     let api = FakeKube::new();
