@@ -76,9 +76,19 @@ impl Writer {
         for update in withdraw.into_iter().chain(register) {
             self.pod(update);
         }
+        // A service is not called known, and soon ready, before readers can see what is known of it.
+        if batch.listed.iter().any(|service| !self.is_known(*service)) {
+            self.flush();
+        }
         for service in batch.listed {
             self.set_sync(service, Synced::Listed);
         }
+    }
+
+    fn is_known(&self, service: usize) -> bool {
+        let snapshot = self.view.load();
+        let sync = snapshot.services.get(service).map(|service| service.sync.now());
+        matches!(sync, Some(Synced::Listed | Synced::Ready))
     }
 
     fn pod(&mut self, PodUpdate { service, pod, born, verdict }: PodUpdate) {
@@ -300,3 +310,7 @@ impl Writer {
             .any(|member| member.source.is_none() && member.endpoint.authority == address)
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/listed.rs"]
+mod tests;
