@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Labels, RouterConfig};
 use crate::drain::Tracker;
 use crate::metrics::{DiscoveryFamilies, DiscoveryMetrics};
-use crate::registry::Handle;
+use crate::registry::{Handle, View};
 use kube::{Connect, Scope, Stream};
 use source::Source;
 
@@ -46,6 +46,7 @@ pub use state::LatchStore;
 pub struct Discovery {
     pub connect: Arc<dyn Connect>,
     pub changes: Handle,
+    pub view: View,
     pub metrics: DiscoveryFamilies,
 }
 
@@ -79,6 +80,7 @@ impl Discovery {
                 source,
                 connect: Arc::clone(&self.connect),
                 changes: self.changes.clone(),
+                view: Arc::clone(&self.view),
                 relist,
                 read,
                 latches: Arc::clone(&latches),

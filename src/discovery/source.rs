@@ -32,6 +32,8 @@ pub struct Source {
     warned: HashMap<(Option<usize>, String), Reason>,
     /// A complete list was applied.
     synced: bool,
+    /// The rules changed.
+    judge_again: bool,
 }
 
 /// One service's view of them.
@@ -69,7 +71,14 @@ impl Source {
         wanted.sort_unstable();
         wanted.dedup();
         let services = services.into_iter().map(|(rules, metrics)| Served::new(rules, metrics)).collect();
-        Self { tracker: Tracker::default(), services, wanted, warned: HashMap::new(), synced: false }
+        Self {
+            tracker: Tracker::default(),
+            services,
+            wanted,
+            warned: HashMap::new(),
+            synced: false,
+            judge_again: false,
+        }
     }
 
     /// Annotations that some service reads.
@@ -154,16 +163,19 @@ impl Source {
         let first = !std::mem::replace(&mut self.synced, true);
         let changed = if first { Vec::new() } else { news.iter().map(|n| uid_of(n, version)).collect() };
         let mut batch = PodBatch::default();
-        for gone in news {
-            if let News::Gone(..) = gone {
-                self.say(gone, now, &mut batch);
+        let mut changes = Vec::new();
+        for news in news {
+            match news {
+                News::Gone(..) => self.say(news, now, &mut batch),
+                News::Changed(known) => changes.push(known),
             }
         }
-        self.look(true);
-        // Every listed Pod is said again: what failed to register, or waited for an address, gets its turn.
-        let all: Vec<Known> = self.tracker.pods().cloned().collect();
-        for known in all {
-            self.say(News::Changed(known), now, &mut batch);
+        // What is newly required, or asked for, counts for every Pod.
+        let again = self.look(true) | std::mem::take(&mut self.judge_again);
+        if again {
+            self.say_all(now, &mut batch);
+        } else {
+            changes.into_iter().for_each(|known| self.say(News::Changed(known), now, &mut batch));
         }
         batch.listed = self.services.iter().map(|served| served.rules.service).collect();
         self.raise_alarms(now);
@@ -175,11 +187,25 @@ impl Source {
         let Some(news) = news else { return batch };
         self.say(news, now, &mut batch);
         if self.synced && self.look(false) {
-            let all: Vec<Known> = self.tracker.pods().cloned().collect();
-            all.into_iter().for_each(|known| self.say(News::Changed(known), now, &mut batch));
+            self.say_all(now, &mut batch);
         }
         self.raise_alarms(now);
         batch
+    }
+
+    fn say_all(&mut self, now: Instant, batch: &mut PodBatch) {
+        let all: Vec<Known> = self.tracker.pods().cloned().collect();
+        all.into_iter().for_each(|known| self.say(News::Changed(known), now, batch));
+    }
+
+    /// The models of a service as the configuration has them now. Pods are judged by them from the next list on.
+    pub fn set_models(&mut self, service: usize, models: &[String]) {
+        for served in self.services.iter_mut().filter(|s| s.rules.service == service) {
+            if served.rules.models != models {
+                served.rules.models = models.to_vec();
+                self.judge_again = true;
+            }
+        }
     }
 
     fn say(&mut self, news: News, now: Instant, batch: &mut PodBatch) {

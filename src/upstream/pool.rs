@@ -8,7 +8,9 @@
 //!
 //! The pool belongs to its endpoint and closes with it.
 
+use std::iter;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
@@ -34,12 +36,30 @@ const TRUST: Duration = Duration::from_millis(100);
 struct Slot {
     /// The one put back last.
     hot: ArrayQueue<Conn>,
-    rest: ArrayQueue<Conn>,
+    rest: Later<{ SLOT - 1 }>,
+}
+
+/// Room that is made when it is used first: of thousands of endpoints most need none at any time.
+#[derive(Debug, Default)]
+struct Later<const N: usize>(OnceLock<ArrayQueue<Conn>>);
+
+impl<const N: usize> Later<N> {
+    fn push(&self, conn: Conn) -> Result<(), Conn> {
+        self.0.get_or_init(|| ArrayQueue::new(N)).push(conn)
+    }
+
+    fn pop(&self) -> Option<Conn> {
+        self.0.get()?.pop()
+    }
+
+    fn len(&self) -> usize {
+        self.0.get().map_or(0, ArrayQueue::len)
+    }
 }
 
 impl Slot {
     fn new() -> Self {
-        Self { hot: ArrayQueue::new(1), rest: ArrayQueue::new(SLOT - 1) }
+        Self { hot: ArrayQueue::new(1), rest: Later::default() }
     }
 
     fn pop(&self) -> Option<Conn> {
@@ -58,8 +78,8 @@ impl Slot {
         self.hot.len() + self.rest.len()
     }
 
-    fn queues(&self) -> [&ArrayQueue<Conn>; 2] {
-        [&self.hot, &self.rest]
+    fn queues(&self) -> impl Iterator<Item = &ArrayQueue<Conn>> {
+        iter::once(&self.hot).chain(self.rest.0.get())
     }
 }
 
@@ -73,7 +93,7 @@ pub struct Reused {
 #[derive(Debug)]
 pub struct Pool {
     slots: Box<[Slot]>,
-    overflow: ArrayQueue<Conn>,
+    overflow: Later<OVERFLOW>,
     idle: Duration,
     /// One that is older is not used again.
     life: Duration,
@@ -84,7 +104,7 @@ impl Pool {
     /// A pool for `threads` traffic threads whose connections wait at most `idle`.
     pub fn new(threads: usize, idle: Duration) -> Self {
         let slots = (0..threads.max(1)).map(|_| Slot::new()).collect();
-        let overflow = ArrayQueue::new(OVERFLOW);
+        let overflow = Later::default();
         Self { slots, overflow, idle, life: Duration::MAX, closed: AtomicBool::new(false) }
     }
 
@@ -150,7 +170,7 @@ impl Pool {
 
     /// Closes what has waited too long. Called about once a second by each thread for its own slot.
     pub fn sweep(&self, thread: usize) {
-        for queue in self.slots.get(thread).into_iter().flat_map(Slot::queues).chain([&self.overflow]) {
+        for queue in self.slots.get(thread).into_iter().flat_map(Slot::queues).chain(self.overflow.0.get()) {
             for _ in 0..queue.len() {
                 let Some(mut conn) = queue.pop() else { break };
                 let fresh =
@@ -207,7 +227,7 @@ impl Pool {
     }
 
     fn queues(&self) -> impl Iterator<Item = &ArrayQueue<Conn>> {
-        self.slots.iter().flat_map(Slot::queues).chain([&self.overflow])
+        self.slots.iter().flat_map(Slot::queues).chain(self.overflow.0.get())
     }
 }
 

@@ -157,6 +157,18 @@ struct PageMetadata {
     token: Option<String>,
 }
 
+/// Version, Pods, and what could not be read.
+pub type Decoded = (u64, Vec<Arc<Pod>>, Vec<(Identity, String)>);
+
+/// A list in one page; of annotations only `wanted`.
+///
+/// # Errors
+/// Why it cannot be read, in words for an operator.
+pub fn decode_list(body: &[u8], wanted: &[String]) -> Result<Decoded, String> {
+    let (Pods { version, pods, bad }, _) = read_page(body, wanted).map_err(|failure| failure.to_string())?;
+    Ok((version, pods, bad))
+}
+
 /// One page of a list. An item that cannot be read does not spoil the others.
 pub(super) fn read_page(body: &[u8], wanted: &[String]) -> Result<(Pods, Option<String>), Failure> {
     let invalid = |why: String| Failure::new(Kind::Invalid, why);

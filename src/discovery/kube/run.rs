@@ -9,7 +9,6 @@
 //!   watch again.
 //! * A failure changes no endpoint (I9).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,19 +22,18 @@ use super::backoff::{Backoff, jittered};
 use super::client::Connect;
 use super::failure::{Failure, Kind};
 use super::list::{Pods, Read, Scope, list};
+use super::suspects::Suspects;
 use super::watch::{Event, Watch};
 use crate::config::RelistRead;
 use crate::discovery::pod::Identity;
 use crate::discovery::source::{Reconciled, Source};
 use crate::discovery::state::LatchStore;
-use crate::registry::{Change, Handle, PodBatch};
+use crate::registry::{Change, Handle, PodBatch, View};
 use crate::types::clock::{self, Instant};
 
 /// For each page of the first list, and for a whole later one.
 const FIRST_LIST: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(5);
-/// How long the watch may take to tell what a list has told.
-const LATE: Duration = Duration::from_secs(2);
 /// `relist_read: cached`: between two lists of the newest state.
 const CONSISTENT: Duration = Duration::from_mins(5);
 /// A watch that ends sooner, with nothing in it, counts as a failure.
@@ -48,6 +46,8 @@ pub struct Stream {
     pub source: Source,
     pub connect: Arc<dyn Connect>,
     pub changes: Handle,
+    /// Where a reload of the configuration shows.
+    pub view: View,
     pub relist: Duration,
     pub read: RelistRead,
     pub latches: Arc<LatchStore>,
@@ -71,15 +71,21 @@ struct Running {
     next_list: Instant,
     /// When a watch is opened; `None`: after the next list.
     next_watch: Option<Instant>,
-    /// By UID: version and time of what a list changed and the watch has not told.
-    suspects: HashMap<String, (u64, Instant)>,
+    suspects: Suspects,
     consistent_due: Instant,
     /// The last list failed: nothing but the next list is asked for.
     list_down: bool,
     /// Open a new watch after the next list.
     reopen: bool,
-    /// The last failure that was written out.
-    told: Option<Kind>,
+    /// The last failures of lists and of watches that were written out.
+    told: [Option<Kind>; 2],
+}
+
+/// What fails.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    List,
+    Watch,
 }
 
 enum Next {
@@ -107,11 +113,11 @@ impl Stream {
             position: 0,
             next_list: now,
             next_watch: None,
-            suspects: HashMap::new(),
+            suspects: Suspects::default(),
             consistent_due: now,
             list_down: false,
             reopen: false,
-            told: None,
+            told: [None; 2],
         };
         while running.step(&stop).await {}
     }
@@ -159,7 +165,7 @@ impl Running {
     fn timer(&self) -> Instant {
         let list = self.listing.is_none().then_some(self.next_list);
         let watch = self.next_watch.filter(|_| self.opening.is_none());
-        let late = self.suspects.values().map(|(_, since)| *since + LATE).min();
+        let late = self.suspects.due();
         let far = clock::now() + Duration::from_hours(1);
         [list, watch, late].into_iter().flatten().min().unwrap_or(far)
     }
@@ -226,6 +232,7 @@ impl Running {
         if !matches!(event, Event::Error(_)) {
             self.heard = true;
             self.watch_backoff.reset();
+            self.told[What::Watch as usize] = None;
             self.each(|metrics| metrics.watch_heard());
         }
         let now = clock::now();
@@ -247,13 +254,8 @@ impl Running {
 
     /// The watch has told this.
     fn saw(&mut self, identity: &Identity) {
-        let version = identity.version.unwrap_or(0);
-        self.position = self.position.max(version);
-        if let Some(uid) = &identity.uid
-            && self.suspects.get(uid).is_some_and(|(wanted, _)| version >= *wanted)
-        {
-            self.suspects.remove(uid);
-        }
+        self.position = self.position.max(identity.version.unwrap_or(0));
+        self.suspects.told(identity);
     }
 
     /// The server ended it, as it does every few minutes.
@@ -269,7 +271,7 @@ impl Running {
     fn watch_failed(&mut self, failure: &Failure) {
         self.watch = None;
         self.each(|metrics| metrics.watch_ended(failure.kind.as_str()));
-        self.tell("watch", failure);
+        self.tell(What::Watch, failure);
         let at = clock::now() + self.watch_backoff.next(failure.retry_after, self.stream.relist);
         if failure.kind.wants_new_client() {
             self.watcher = None;
@@ -289,6 +291,9 @@ impl Running {
         let now = clock::now();
         self.next_list = now + jittered(self.stream.relist);
         self.list_down = false;
+        for service in &self.stream.view.load().services {
+            self.stream.source.set_models(service.index, &service.config.models);
+        }
         match self.stream.source.list(version, pods, &bad, now) {
             Reconciled::Discarded => {
                 self.each(|metrics| metrics.list_discarded());
@@ -296,14 +301,12 @@ impl Running {
             }
             Reconciled::Applied(batch, changed) => {
                 self.backoff.reset();
-                if self.told.take().is_some() {
+                if self.told[What::List as usize].take().is_some() {
                     let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
                     info!(namespace, selector, "the API server answers again");
                 }
                 self.each(|metrics| metrics.list_applied());
-                for (uid, version) in changed {
-                    self.suspects.entry(uid).or_insert((version, now));
-                }
+                self.suspects.listed(changed, now);
                 self.send(batch).await;
             }
         }
@@ -315,7 +318,7 @@ impl Running {
 
     async fn list_failed(&mut self, failure: &Failure) {
         self.each(|metrics| metrics.list_failed(failure.kind.as_str()));
-        self.tell("list", failure);
+        self.tell(What::List, failure);
         let now = clock::now();
         self.next_list = now + self.backoff.next(failure.retry_after, self.stream.relist);
         self.consistent_due = now;
@@ -336,9 +339,7 @@ impl Running {
 
     /// What the watch did not tell in time it has missed.
     fn judge_suspects(&mut self, now: Instant) {
-        let before = self.suspects.len();
-        self.suspects.retain(|_, (_, since)| now < *since + LATE);
-        let missed = before - self.suspects.len();
+        let missed = self.suspects.missed(now);
         if missed > 0 {
             self.each(|metrics| metrics.drifted(missed as u64));
             let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
@@ -363,13 +364,16 @@ impl Running {
     }
 
     /// Each kind of failure once, until the server answers again.
-    fn tell(&mut self, what: &'static str, failure: &Failure) {
+    fn tell(&mut self, what: What, failure: &Failure) {
+        let told = &mut self.told[what as usize];
+        let again = *told == Some(failure.kind);
+        *told = Some(failure.kind);
+        let what = if matches!(what, What::List) { "list" } else { "watch" };
         let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
-        if self.told == Some(failure.kind) || failure.kind == Kind::Expired {
+        if again || failure.kind == Kind::Expired {
             debug!(what, namespace, selector, kind = failure.kind.as_str(), %failure, "Pod discovery still fails");
             return;
         }
-        self.told = Some(failure.kind);
         let hint = match failure.kind {
             Kind::Forbidden => "the router's service account needs get, list and watch on pods there",
             Kind::Unauthorized => "its credentials are not accepted; they are read again",

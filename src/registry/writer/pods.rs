@@ -16,6 +16,8 @@ pub(super) struct Books {
     services: Vec<HashMap<String, Entry>>,
     /// By `host:port`: the Pod that qualifies there.
     owners: HashMap<String, Owner>,
+    /// Two Pods had one address, some time.
+    contended: bool,
 }
 
 #[derive(Debug)]
@@ -23,6 +25,7 @@ struct Entry {
     pod: Arc<PodId>,
     /// Ids of its endpoints.
     endpoints: Vec<u64>,
+    born: Born,
     epoch: Option<u64>,
     /// Shown while it has no endpoint.
     note: Option<Arc<PodNote>>,
@@ -36,7 +39,11 @@ struct Owner {
 
 impl Books {
     pub(super) fn new(services: usize) -> Self {
-        Self { services: (0..services).map(|_| HashMap::new()).collect(), owners: HashMap::new() }
+        Self {
+            services: (0..services).map(|_| HashMap::new()).collect(),
+            owners: HashMap::new(),
+            contended: false,
+        }
     }
 
     pub(super) fn notes(&self) -> Arc<[Arc<PodNote>]> {
@@ -55,7 +62,8 @@ impl Books {
 
     fn entry(&mut self, service: usize, pod: &Arc<PodId>) -> Option<&mut Entry> {
         let book = self.services.get_mut(service)?;
-        let fresh = || Entry { pod: Arc::clone(pod), endpoints: Vec::new(), epoch: None, note: None };
+        let (endpoints, born) = (Vec::new(), Born::default());
+        let fresh = || Entry { pod: Arc::clone(pod), endpoints, born, epoch: None, note: None };
         Some(book.entry(pod.uid.clone()).or_insert_with(fresh))
     }
 }
@@ -131,6 +139,7 @@ impl Writer {
     ) {
         let Some(config) = self.view.load().services.get(service).map(Arc::clone) else { return };
         let Some(entry) = self.books.entry(service, pod) else { return };
+        entry.born = born;
         let restarted = entry.epoch.replace(epoch).is_some_and(|before| before != epoch);
         let known = std::mem::take(&mut entry.endpoints);
         self.dirty.notes |= known.is_empty();
@@ -152,8 +161,14 @@ impl Writer {
             self.depart(id, Reason::Replaced);
         }
         for listener in new {
-            let metrics = |url: &str, role| self.families.for_endpoint(url, role);
-            let endpoint = Endpoint::new(&listener, self.threads, &config.config.upstream, metrics);
+            let endpoint = self.revived(&listener).unwrap_or_else(|| {
+                let metrics = |url: &str, role| self.families.for_endpoint(url, role);
+                Endpoint::new(&listener, self.threads, &config.config.upstream, metrics)
+            });
+            if config.sync.now() == Synced::Ready {
+                let (url, role) = (&endpoint.url, endpoint.role.as_str());
+                info!(endpoint = %url, role, pod = %pod.name, uid = %pod.uid, "endpoint registered");
+            }
             kept.push(endpoint.id);
             self.members.insert(endpoint.id, Member::new(Arc::clone(&endpoint), &config.config, service));
             self.dirty.added.entry(service).or_default().push(endpoint);
@@ -184,7 +199,10 @@ impl Writer {
         let Some(address) = self.members.get(&id).map(|m| m.endpoint.authority.clone()) else { return false };
         match self.books.owners.get(&address) {
             Some(owner) if owner.uid == uid => return true,
-            Some(owner) if owner.born > born => return false,
+            Some(owner) if owner.born > born => {
+                self.books.contended = true;
+                return false;
+            }
             Some(owner) => {
                 warn!(
                     address,
@@ -192,6 +210,7 @@ impl Writer {
                     before = owner.uid,
                     "a later Pod has the address of another; that one is withdrawn"
                 );
+                self.books.contended = true;
                 self.evict(&address, uid);
             }
             None => {}
@@ -212,29 +231,64 @@ impl Writer {
         }
     }
 
-    /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there.
+    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own.
+    fn revived(&mut self, listener: &Listener) -> Option<Arc<Endpoint>> {
+        let same = |gone: &Departed| gone.endpoint.pod == listener.pod && gone.endpoint.is_at(listener);
+        let at = self.departed.iter().position(same)?;
+        self.dirty.departed = true;
+        Some(self.departed.swap_remove(at).endpoint)
+    }
+
+    /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there. Who waited for one
+    /// has it then.
     fn release(&mut self, service: usize, endpoints: &[u64]) {
         for id in endpoints {
             let Some(member) = self.members.get(id) else { continue };
-            let endpoint = &member.endpoint;
-            let Some(pod) = &endpoint.pod else { continue };
-            let shared = self.books.services.iter().enumerate().filter(|(other, _)| *other != service).any(
-                |(_, book)| {
-                    let entry = book.get(&pod.uid);
-                    entry.is_some_and(|entry| {
-                        entry
-                            .endpoints
-                            .iter()
-                            .filter_map(|id| self.members.get(id))
-                            .any(|m| m.source.is_none() && m.endpoint.authority == endpoint.authority)
-                    })
-                },
-            );
-            let owner = self.books.owners.get(&endpoint.authority);
-            if !shared && owner.is_some_and(|owner| owner.uid == pod.uid) {
-                let address = endpoint.authority.clone();
-                self.books.owners.remove(&address);
+            let address = member.endpoint.authority.clone();
+            let Some(pod) = member.endpoint.pod.clone() else { continue };
+            let owner = self.books.owners.get(&address);
+            if !owner.is_some_and(|owner| owner.uid == pod.uid) || self.qualifies(service, &pod, &address) {
+                continue;
+            }
+            self.books.owners.remove(&address);
+            if !self.books.contended {
+                continue;
+            }
+            let next = self
+                .members
+                .iter()
+                .filter(|(_, m)| m.taken && m.source.is_none() && m.endpoint.authority == address);
+            let next: Vec<(u64, Arc<PodId>, usize)> = next
+                .filter_map(|(id, m)| Some((*id, m.endpoint.pod.clone()?, m.service)))
+                .filter(|(_, other, _)| other.uid != pod.uid)
+                .collect();
+            for (id, pod, service) in next {
+                self.hand_over(id, &pod, service);
             }
         }
+    }
+
+    /// Gives an address that became free to the endpoint that waited for it.
+    fn hand_over(&mut self, id: u64, pod: &PodId, service: usize) {
+        let Some(config) = self.view.load().services.get(service).map(Arc::clone) else { return };
+        let entry = self.books.services.get(service).and_then(|book| book.get(&pod.uid));
+        let Some(born) = entry.map(|entry| entry.born) else { return };
+        let taken = !self.claim(id, &pod.uid, born);
+        let Some(member) = self.members.get_mut(&id) else { return };
+        member.taken = taken;
+        if let (false, Some(lanes)) = (taken, &self.lanes) {
+            member.probe(&config.config, &mut self.job, &**lanes);
+        }
+        self.dirty.any |= member.settle();
+    }
+
+    /// Whether the Pod has an endpoint at this address that qualifies in another service.
+    fn qualifies(&self, service: usize, pod: &PodId, address: &str) -> bool {
+        let others = self.books.services.iter().enumerate().filter(|(other, _)| *other != service);
+        let entries = others.filter_map(|(_, book)| book.get(&pod.uid));
+        entries
+            .flat_map(|entry| &entry.endpoints)
+            .filter_map(|id| self.members.get(id))
+            .any(|member| member.source.is_none() && member.endpoint.authority == address)
     }
 }

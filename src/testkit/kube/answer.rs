@@ -16,6 +16,7 @@ use super::query::{Query, Route};
 use super::reply::Reply;
 use super::state::Shared;
 use super::status::Status;
+use super::told::{self, note};
 use super::watch::Watcher;
 use super::writes;
 use crate::types::clock::now;
@@ -125,7 +126,9 @@ async fn plainly(shared: &Arc<Shared>, asked: &Asked, fault: &Fault) -> Result<R
         }
         (&Method::GET, Route::Pods(ns)) => {
             let options = ListOptions::parse(ns.clone(), &asked.query)?;
-            (StatusCode::OK, list(shared, asked.replica, &options).await?)
+            let body = text(&list(shared, asked.replica, &options).await?);
+            let body = Reply::full(body).when_taken(note(shared, told::list));
+            return Ok(json_head(StatusCode::OK).body(body).unwrap());
         }
         (&Method::GET, Route::Version | Route::Discovery(_)) => {
             (StatusCode::OK, discovery::document(&asked.route))
@@ -150,7 +153,8 @@ async fn watch(
         Fault::Garbage(bytes) => watcher.say_first(bytes.clone()),
         _ => {}
     }
-    Ok(json_head(StatusCode::OK).body(Reply::watch(watcher)).unwrap())
+    let body = Reply::watch(watcher).when_taken(note(shared, told::line));
+    Ok(json_head(StatusCode::OK).body(body).unwrap())
 }
 
 fn text(body: &Value) -> Bytes {

@@ -38,8 +38,8 @@ impl FakeKube {
         Self { shared: Shared::new(replicas) }
     }
 
-    /// Creates a Pod; the server's fields are filled in and the namespace is made when it is missing. Whatever else is
-    /// wrong with the object stays wrong.
+    /// Creates a Pod; the server's fields are filled in and the namespace is made when it is missing. A
+    /// `creationTimestamp` stays what it is; so does whatever else is wrong with the object.
     pub fn create(&self, pod: impl Into<Value>) -> Uid {
         let mut pod = pod.into();
         let ns = Some(text(&pod, "/metadata/namespace")).filter(|ns| !ns.is_empty()).unwrap_or("default");
@@ -48,7 +48,11 @@ impl FakeKube {
         self.shared.write(|state| {
             assert!(state.store.get(&key).is_none(), "{key:?} is there already");
             state.store.namespace(&key.ns);
+            let created = pod["metadata"]["creationTimestamp"].take();
             let uid = admit(state, &key.ns, &mut pod);
+            if !created.is_null() {
+                pod["metadata"]["creationTimestamp"] = created;
+            }
             commit(state, &key, Some(pod));
             uid
         })

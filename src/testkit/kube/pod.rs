@@ -16,6 +16,7 @@ pub struct PodSpec {
     ready: Option<(&'static str, Option<String>)>,
     host_network: bool,
     node: Option<String>,
+    created: Option<String>,
     containers: Vec<Value>,
 }
 
@@ -32,6 +33,7 @@ impl PodSpec {
             ready: Some(("True", None)),
             host_network: false,
             node: Some("node-1".to_owned()),
+            created: None,
             containers: vec![container("engine")],
         }
     }
@@ -118,6 +120,13 @@ impl PodSpec {
         self
     }
 
+    /// `metadata.creationTimestamp`, RFC 3339; without it every Pod is as old as the others.
+    #[must_use]
+    pub fn created(mut self, at: &str) -> Self {
+        self.created = Some(at.to_owned());
+        self
+    }
+
     /// A TCP port of the container named last (or `engine`).
     #[must_use]
     pub fn port(mut self, name: &str, port: u16) -> Self {
@@ -162,6 +171,9 @@ impl PodSpec {
         }
         if let Some(node) = self.node {
             pod["spec"]["nodeName"] = node.into();
+        }
+        if let Some(created) = self.created {
+            pod["metadata"]["creationTimestamp"] = created.into();
         }
         pod
     }

@@ -28,6 +28,8 @@ pub struct Reply {
     stalls: bool,
     /// It breaks at the next poll.
     breaking: bool,
+    /// Called with each piece that is taken whole.
+    taken: Option<Box<dyn Fn(&[u8]) + Send>>,
 }
 
 impl fmt::Debug for Reply {
@@ -43,11 +45,18 @@ impl Reply {
             left: None,
             stalls: false,
             breaking: false,
+            taken: None,
         }
     }
 
     pub(super) fn watch(watcher: Watcher) -> Self {
-        Self { source: Source::Watch(Box::pin(step(watcher))), left: None, stalls: false, breaking: false }
+        Self { source: Source::Watch(Box::pin(step(watcher))), ..Self::full(Bytes::new()) }
+    }
+
+    /// Calls this with each piece that is taken whole: a body, or a line of a watch.
+    #[must_use]
+    pub(super) fn when_taken(self, taken: impl Fn(&[u8]) + Send + 'static) -> Self {
+        Self { taken: Some(Box::new(taken)), ..self }
     }
 
     #[must_use]
@@ -59,6 +68,12 @@ impl Reply {
     #[must_use]
     pub(super) fn stall(self, after: usize) -> Self {
         Self { stalls: true, ..self.cut(after) }
+    }
+
+    fn was_taken(&self, bytes: &[u8]) {
+        if let Some(taken) = &self.taken {
+            taken(bytes);
+        }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -110,11 +125,18 @@ impl http_body::Body for Reply {
         Poll::Ready(match (ready!(this.poll_bytes(cx)), this.left) {
             (Some(Err(_)), _) => return this.poll_break(cx),
             (Some(Ok(mut bytes)), Some(left)) => {
+                if bytes.len() <= left {
+                    this.was_taken(&bytes);
+                }
                 bytes.truncate(left);
                 this.left = Some(left - bytes.len());
                 Some(Ok(Frame::data(bytes)))
             }
-            (bytes, _) => bytes.map(|result| result.map(Frame::data)),
+            (Some(Ok(bytes)), None) => {
+                this.was_taken(&bytes);
+                Some(Ok(Frame::data(bytes)))
+            }
+            (None, _) => None,
         })
     }
 

@@ -14,6 +14,7 @@ use super::log::Recorded;
 use super::mischief::Mischief;
 use super::settings::Settings;
 use super::store::Store;
+use super::told::Told;
 use crate::types::clock::now;
 
 /// What one replica knows.
@@ -54,6 +55,7 @@ pub(super) struct State {
     pub(super) faults: Faults,
     pub(super) mischief: Mischief,
     pub(super) log: Vec<Recorded>,
+    pub(super) told: Vec<Told>,
     pub(super) open: BTreeMap<u64, Open>,
     pub(super) opened: u64,
     /// Requests taken by the balanced entry.
@@ -101,6 +103,7 @@ impl Shared {
             faults: Faults::default(),
             mischief: Mischief::default(),
             log: Vec::new(),
+            told: Vec::new(),
             open: BTreeMap::new(),
             opened: 0,
             balanced: 0,
@@ -117,6 +120,11 @@ impl Shared {
         let result = change(&mut self.state.lock());
         self.bell.send_replace(());
         result
+    }
+
+    /// Changes what nobody waits for.
+    pub(super) fn write_quietly(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock());
     }
 
     /// What a test told this watch since it last asked.

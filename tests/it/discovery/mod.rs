@@ -5,6 +5,7 @@
 mod addresses;
 mod api_failures;
 mod basics;
+mod cluster;
 mod credentials;
 mod dialects;
 mod events;

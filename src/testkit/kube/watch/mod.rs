@@ -157,13 +157,20 @@ impl Watcher {
         let Some(first) = changes.first() else { return false };
         let group = 1 + first.delivery.reversed_with.unwrap_or(0);
         let due = first.delivery.due.filter(|due| *due > now());
-        match due {
-            Some(due) if first.delivery.overtaken => self.late.push((due, first.version)),
+        let done = match due {
+            // Without what it was to be reversed with.
+            Some(due) if first.delivery.overtaken => {
+                self.late.push((due, first.version));
+                1
+            }
             Some(_) => return false,
             None if changes.len() < group => return false,
-            None => changes[..group].iter().rev().for_each(|change| self.say(change)),
-        }
-        self.cursor = changes[group - 1].version;
+            None => {
+                changes[..group].iter().rev().for_each(|change| self.say(change));
+                group
+            }
+        };
+        self.cursor = changes[done - 1].version;
         true
     }
 

@@ -1,0 +1,170 @@
+//! API server, router, engines that judge what they are sent, and clients that never stop asking.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tandem::config::{Dialect, EngineKind, Labels, ModelMatch, PodDiscovery, RouterConfig, Service};
+use tandem::registry::View;
+use tandem::testkit::engine::openai::{ChatStream, chat_json};
+use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Script, Step};
+use tandem::testkit::fixtures::{chat_body_with, post_chat};
+use tandem::testkit::kube::FakeKube;
+use tandem::testkit::memory::MemoryNet;
+use tandem::testkit::router::{TestRouter, config};
+use tandem::testkit::task::spawn;
+use tandem::types::clock::{Instant, now};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::eye::may_be_sent;
+use super::history::RELIST;
+use super::pods::{Kind, MODELS, address};
+use super::ms;
+
+/// Addresses that Pods may have.
+pub(super) const ADDRESSES: u8 = 9;
+const CLIENTS: usize = 3;
+
+/// What clients and engines share with the driver.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Milliseconds between two requests of a client, at most.
+    pub(super) pace: AtomicU64,
+    stop: AtomicBool,
+    wrong: Mutex<Vec<String>>,
+    pub(super) sent: AtomicU64,
+    pub(super) refused: AtomicU64,
+    /// Requests that were refused for want of an endpoint: of which service, and when they began.
+    refusals: Mutex<Vec<(usize, Instant)>>,
+}
+
+impl Notes {
+    pub(super) fn wrong(&self) -> Option<String> {
+        self.wrong.lock().first().cloned()
+    }
+
+    /// Refusals are right where a service had nothing selectable; `empty`: when that was last seen.
+    pub(super) fn judge_refusals(&self, empty: [Option<Instant>; 2]) -> Result<(), String> {
+        for (service, began) in self.refusals.lock().drain(..) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            if empty[service].is_none_or(|last| last + ms(100) < began) {
+                return Err(format!("a client was refused while {:?} had an endpoint", MODELS[service]));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct World {
+    pub(super) api: FakeKube,
+    pub(super) router: TestRouter,
+    pub(super) notes: Arc<Notes>,
+    _engines: Vec<EngineHandle>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl World {
+    pub(super) fn new(kind: Kind) -> Self {
+        let api = FakeKube::with_replicas(2);
+        let net = MemoryNet::new();
+        let router = TestRouter::in_memory_with_pods(settings(kind), &net, Arc::new(api.balanced()));
+        let notes = Arc::new(Notes::default());
+        notes.pace.store(40, Ordering::Relaxed);
+        let engine = |n| {
+            let script = script(Arc::clone(&router.shared.view), Arc::clone(&notes));
+            Engine::in_memory(&net, &address(n), script)
+        };
+        let engines = (1..=ADDRESSES).map(engine).collect();
+        let clients = (0..CLIENTS).map(|n| spawn(client(n, net.clone(), Arc::clone(&notes)))).collect();
+        Self { api, router, notes, _engines: engines, clients }
+    }
+
+    /// Until the last answer is read.
+    pub(super) async fn stop_clients(&mut self) {
+        self.notes.stop.store(true, Ordering::Relaxed);
+        for client in self.clients.drain(..) {
+            client.await.unwrap();
+        }
+    }
+}
+
+fn settings(kind: Kind) -> RouterConfig {
+    let selector: Labels = BTreeMap::from([("app".to_owned(), "llm".to_owned())]);
+    let service = |model: &str| {
+        let mut service = Service::plain(model, Vec::new());
+        service.models = vec![model.to_owned()];
+        service.model_match = ModelMatch::Listed;
+        let pods = PodDiscovery::of(Dialect::Tandem, selector.clone());
+        service.pods = Some(PodDiscovery { relist: RELIST, ..pods });
+        service.engine = match kind {
+            Kind::Plain => EngineKind::Plain,
+        };
+        service
+    };
+    RouterConfig { services: MODELS.map(service).into(), ..config(&[]) }
+}
+
+/// An engine of any role, which looks whether it may be asked at all.
+fn script(view: View, notes: Arc<Notes>) -> Script {
+    Script::new(move |request| {
+        let at = request.headers.get("host").unwrap_or_default();
+        if let Err(wrong) = may_be_sent(&view, at) {
+            notes.wrong.lock().push(format!("I3: {wrong}"));
+        }
+        answer(request)
+    })
+}
+
+/// As the words of the prompt say: milliseconds to think, and events of a stream.
+fn answer(request: &RecordedRequest) -> Vec<Step> {
+    let body = request.json();
+    let words = body["messages"][0]["content"].as_str().unwrap_or_default();
+    let mut numbers = words.split(' ').map_while(|word| word.parse::<u64>().ok());
+    let think = Step::Sleep(ms(numbers.next().unwrap_or(0)));
+    let steps = if body["stream"] == true {
+        let events = usize::try_from(numbers.next().unwrap_or(1)).unwrap();
+        ChatStream::new(events).gap(ms(20)).into_steps()
+    } else {
+        chat_json("x").into_steps()
+    };
+    [vec![think], steps].concat()
+}
+
+/// One request after the other, on one connection.
+async fn client(number: usize, net: MemoryNet, notes: Arc<Notes>) {
+    let mut random = fastrand::Rng::with_seed(number as u64);
+    let mut connection = connect(&net).await;
+    while !notes.stop.load(Ordering::Relaxed) {
+        sleep(ms(random.u64(..notes.pace.load(Ordering::Relaxed).max(1)))).await;
+        let service = random.usize(..2);
+        let (stream, think, events) = (random.u8(..8) == 0, random.u64(..20), random.u64(1..30));
+        let body = chat_body_with(MODELS[service], stream, &format!("{think} {events}"));
+        let began = now();
+        let answer = connection.request(&post_chat(body)).await;
+        notes.sent.fetch_add(1, Ordering::Relaxed);
+        let wrong = match answer {
+            Ok(answer) if answer.status() == 200 => {
+                let whole = answer.is_complete() && (!stream || answer.events().last().is_some_and(|e| e.data == "[DONE]"));
+                (!whole).then(|| format!("half an answer: {:?}", answer.text()))
+            }
+            Ok(answer) if answer.status() == 503 => {
+                notes.refusals.lock().push((service, began));
+                None
+            }
+            Ok(answer) => Some(format!("{}: {:?}", answer.status(), answer.text())),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(wrong) = wrong {
+            notes.wrong.lock().push(format!("client of {:?} from {began:?}: {wrong}", MODELS[service]));
+            return;
+        }
+    }
+}
+
+type Client = tandem::testkit::client::RawClient<tandem::testkit::memory::MemoryStream>;
+
+async fn connect(net: &MemoryNet) -> Client {
+    Client::in_memory(net.dial(tandem::testkit::router::FRONT).await.unwrap())
+}
