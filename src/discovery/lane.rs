@@ -82,14 +82,14 @@ async fn work(inner: Arc<Inner>, url: String) {
     let _open = inner.metrics.open();
     loop {
         let next = match inner.lanes.entry(url.clone()) {
-            Entry::Occupied(mut lane) => match lane.get_mut().pop_front() {
-                Some(next) => next,
-                // Under the entry's lock: whoever submits now finds no lane, and opens one.
-                None => {
+            Entry::Occupied(mut lane) => {
+                let Some(next) = lane.get_mut().pop_front() else {
+                    // Under the entry's lock: whoever submits now finds no lane, and opens one.
                     lane.remove();
                     return;
-                }
-            },
+                };
+                next
+            }
             Entry::Vacant(_) => return,
         };
         if let Some((waiting, pause)) = inner.ask(next).await {

@@ -73,7 +73,9 @@ impl Discovery {
             let read = if cached { RelistRead::Cached } else { RelistRead::Consistent };
             let mut source = Source::new(services);
             for (service, roles) in latches.get() {
-                roles.into_iter().for_each(|role| source.restore_latch(&service, role));
+                for role in roles {
+                    source.restore_latch(&service, role);
+                }
             }
             let stream = Stream {
                 scope,

@@ -8,7 +8,7 @@ use tracing::warn;
 use super::super::listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerdict};
 use super::super::snapshot::PodNote;
 use super::super::sync::Synced;
-use super::*;
+use super::{Departed, Endpoint, Member, Reason, Writer, clock, info};
 
 /// What is known of Pods, by service and UID, and who owns which address.
 #[derive(Debug)]
@@ -265,7 +265,7 @@ impl Writer {
             let address = member.endpoint.authority.clone();
             let Some(pod) = member.endpoint.pod.clone() else { continue };
             let owner = self.books.owners.get(&address);
-            if !owner.is_some_and(|owner| owner.uid == pod.uid) || self.qualifies(service, &pod, &address) {
+            if owner.is_none_or(|owner| owner.uid != pod.uid) || self.qualifies(service, &pod, &address) {
                 continue;
             }
             self.books.owners.remove(&address);

@@ -114,7 +114,7 @@ impl Writer {
             .enumerate()
             .map(|(i, s)| Arc::new(statics::service(i, s, None, threads, families)))
             .collect();
-        let members = services.iter().flat_map(|s| statics::members(s)).collect();
+        let members = services.iter().flat_map(statics::members).collect();
         let books = Books::new(services.len());
         let view = Arc::new(ArcSwap::from_pointee(Snapshot::new(1, services)));
         let (handle, changes) = mpsc::channel(QUEUE);
@@ -311,11 +311,13 @@ fn changed(service: &Service, added: &[Arc<Endpoint>], left: &HashSet<u64>) -> S
         lists[endpoint.role as usize].push(Arc::clone(endpoint));
     }
     if !added.is_empty() {
-        lists.iter_mut().for_each(|list| list.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id))));
+        for list in &mut lists {
+            list.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id)));
+        }
     }
     Service::new(service.index, service.config.clone(), lists, service.kept())
 }
 
 #[cfg(test)]
-#[path = "tests/writer.rs"]
+#[path = "../tests/writer.rs"]
 mod tests;
