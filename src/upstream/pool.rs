@@ -44,6 +44,7 @@ struct Slot {
 struct Later<const N: usize>(OnceLock<ArrayQueue<Conn>>);
 
 impl<const N: usize> Later<N> {
+    #[expect(clippy::result_large_err, reason = "a connection on its way is moved, whichever way")]
     fn push(&self, conn: Conn) -> Result<(), Conn> {
         self.0.get_or_init(|| ArrayQueue::new(N)).push(conn)
     }
@@ -67,6 +68,7 @@ impl Slot {
     }
 
     /// Gives back the one there is no room for.
+    #[expect(clippy::result_large_err, reason = "as above")]
     fn push(&self, conn: Conn) -> Result<(), Conn> {
         match self.hot.force_push(conn) {
             Some(older) => self.rest.push(older),
