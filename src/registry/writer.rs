@@ -297,7 +297,7 @@ impl Writer {
             added.retain(|e| e.id != id);
         }
         self.dirty.departed = true;
-        self.departed.push(Departed { service, endpoint, at: clock::now() });
+        self.departed.push(Departed { service, endpoint, at: clock::now(), drained: member.drained });
     }
 }
 

@@ -48,11 +48,6 @@ impl Process {
         Self::start(&flags).await
     }
 
-    /// With this configuration file; it serves when this returns, and may wait for its endpoints still.
-    pub(crate) async fn waiting(config: &Path) -> Self {
-        Self::launch(&["--config", config.to_str().unwrap()], true).await
-    }
-
     /// The same, with a standard output that nobody reads: a pipe that fills up.
     pub(crate) async fn start_unread(flags: &[&str]) -> Self {
         Self::ready(flags, false).await

@@ -96,8 +96,9 @@ impl Eye {
         let held = self.seen.values().filter_map(|(endpoint, uid)| {
             let (holds, reserved) = (endpoint.holds(), endpoint.reserved.count());
             let handoffs = endpoint.handoffs.count();
-            (holds + reserved + handoffs > 0)
-                .then(|| format!("{} of {uid}: {holds} holds, {reserved} reserved, {handoffs} hand-offs", endpoint.url))
+            (holds + reserved + handoffs > 0).then(|| {
+                format!("{} of {uid}: {holds} holds, {reserved} reserved, {handoffs} hand-offs", endpoint.url)
+            })
         });
         held.collect()
     }

@@ -63,9 +63,19 @@ pub(super) type Healthy = Option<Instant>;
 
 impl History {
     /// A Pod's new state; `keys` empty: it has none of the service's marks, or is gone.
-    pub(super) fn note(&mut self, uid: &str, name: &str, created: u64, version: u64, now: Instant, keys: Keys, what: &'static str) {
+    pub(super) fn note(
+        &mut self,
+        uid: &str,
+        name: &str,
+        created: u64,
+        version: u64,
+        now: Instant,
+        keys: Keys,
+        what: &'static str,
+    ) {
         let life = self.lives.entry(uid.to_owned()).or_insert_with(|| {
-            let nothing = State { version: 0, made: now, due: None, keys: Keys::new(), what: "not there yet" };
+            let nothing =
+                State { version: 0, made: now, due: None, keys: Keys::new(), what: "not there yet" };
             Life { name: name.to_owned(), created, states: vec![nothing], at: 0 }
         });
         life.states.push(State { version, made: now, due: None, keys, what });
@@ -126,7 +136,8 @@ impl History {
     fn is_rivalled(&self, uid: &str, created: u64, address: &str) -> bool {
         let Some(rivals) = self.rivals.get(address) else { return false };
         let acted = |listed: Instant| self.now.is_some_and(|now| listed + AT_ONCE < now);
-        let over = |last: Instant| self.listed.1.is_some_and(|listed| last + AT_ONCE < listed && acted(listed));
+        let over =
+            |last: Instant| self.listed.1.is_some_and(|listed| last + AT_ONCE < listed && acted(listed));
         rivals.iter().any(|(other, (born, last))| other != uid && *born >= created && !over(*last))
     }
 
@@ -134,15 +145,19 @@ impl History {
     ///
     /// # Errors
     /// The story of the Pod.
-    pub(super) fn explain(&mut self, uid: &str, shown: &Keys, excused: &dyn Fn(&Key) -> bool) -> Result<(), String> {
+    pub(super) fn explain(
+        &mut self,
+        uid: &str,
+        shown: &Keys,
+        excused: &dyn Fn(&Key) -> bool,
+    ) -> Result<(), String> {
         if let Some(life) = self.gone.get(uid) {
             return Err(format!("a Pod that was gone is back: {}", life.story(shown)));
         }
         let Some(life) = self.lives.get(uid) else { return Err(format!("no Pod ever had the UID {uid}")) };
         let may_miss = |key: &Key| excused(key) || self.is_rivalled(uid, life.created, &key.at);
-        let fits = |state: &State| {
-            shown.is_subset(&state.keys) && state.keys.difference(shown).all(&may_miss)
-        };
+        let fits =
+            |state: &State| shown.is_subset(&state.keys) && state.keys.difference(shown).all(&may_miss);
         let found = life.states[life.at..].iter().position(fits);
         let Some(life) = self.lives.get_mut(uid) else { return Ok(()) };
         match found {
@@ -156,7 +171,9 @@ impl History {
 
     /// Lives whose last state is reached and empty will not be heard of again.
     pub(super) fn bury(&mut self, exists: impl Fn(&str) -> bool) {
-        let over = |uid: &String, life: &mut Life| life.at + 1 == life.states.len() && !exists(uid) && life.is_empty();
+        let over = |uid: &String, life: &mut Life| {
+            life.at + 1 == life.states.len() && !exists(uid) && life.is_empty()
+        };
         self.gone.extend(self.lives.extract_if(.., over));
     }
 

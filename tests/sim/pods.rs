@@ -141,7 +141,8 @@ impl Pod {
             "containerStatuses": [{ "name": "engine", "restartCount": self.restarts }],
         });
         if let Some(ready) = self.ready {
-            status["conditions"] = json!([{ "type": "Initialized", "status": "True" }, { "type": "Ready", "status": ready }]);
+            status["conditions"] =
+                json!([{ "type": "Initialized", "status": "True" }, { "type": "Ready", "status": ready }]);
         }
         if let Some(ip) = self.ip {
             status["podIP"] = address(ip).into();
@@ -152,7 +153,12 @@ impl Pod {
 
     /// As it is created.
     pub(super) fn object(&self) -> Value {
-        let at = format!("2026-01-01T{:02}:{:02}:{:02}Z", self.created / 3600, self.created / 60 % 60, self.created % 60);
+        let at = format!(
+            "2026-01-01T{:02}:{:02}:{:02}Z",
+            self.created / 3600,
+            self.created / 60 % 60,
+            self.created % 60
+        );
         let mut object = json!({ "metadata": { "name": self.name, "creationTimestamp": at } });
         self.write(&mut object);
         object

@@ -46,7 +46,8 @@ pub(super) async fn seeds(kind: Kind) {
         None if full => SEEDS.0.iter().copied().chain(100..100 + SEEDS.1).collect(),
         None => SEEDS.0.to_vec(),
     };
-    let steps = number("SIM_STEPS").map_or(if full { STEPS.1 } else { STEPS.0 }, |n| usize::try_from(n).unwrap());
+    let steps =
+        number("SIM_STEPS").map_or(if full { STEPS.1 } else { STEPS.0 }, |n| usize::try_from(n).unwrap());
     for seed in seeds {
         Sim::new(kind, seed).play(steps).await;
     }
@@ -277,7 +278,10 @@ impl Sim {
         assert_eq!(self.history.unsettled(), 0);
         let snapshot = self.world.router.shared.view.load_full();
         let left: Vec<_> = snapshot.services.iter().flat_map(|s| s.all()).map(|e| e.url.clone()).collect();
-        assert!(left.is_empty() && snapshot.departed.is_empty() && snapshot.notes.is_empty(), "left: {left:?}");
+        assert!(
+            left.is_empty() && snapshot.departed.is_empty() && snapshot.notes.is_empty(),
+            "left: {left:?}"
+        );
         assert!(self.eye.held().is_empty(), "{:?}", self.eye.held());
         self.world.router.assert_invariants(&[]).await;
         let (sent, refused) = (&self.world.notes.sent, &self.world.notes.refused);

@@ -35,7 +35,9 @@ impl Fleet {
         match random.u8(..100) {
             0..=3 => vec![self.force_delete(api, index)],
             4..=11 => self.create_again(api, random, second, index),
-            12..=19 if !self.pods[index].deleting => vec![self.change(api, index, "terminating", |pod| pod.deleting = true)],
+            12..=19 if !self.pods[index].deleting => {
+                vec![self.change(api, index, "terminating", |pod| pod.deleting = true)]
+            }
             12..=19 => vec![self.force_delete(api, index)],
             _ => vec![self.turn(api, random, index)],
         }
@@ -60,7 +62,11 @@ impl Fleet {
         let index = random.usize(..self.pods.len());
         self.change(api, index, "serves again", |pod| {
             let before = pod.clone();
-            *pod = Pod { uid: before.uid, deleting: before.deleting, ..Pod::new(&before.name, ip, before.created) };
+            *pod = Pod {
+                uid: before.uid,
+                deleting: before.deleting,
+                ..Pod::new(&before.name, ip, before.created)
+            };
             pod.ip = before.ip.or(pod.ip);
         })
     }
@@ -113,7 +119,13 @@ impl Fleet {
     }
 
     /// As a StatefulSet does: the same name, and often the same address.
-    fn create_again(&mut self, api: &FakeKube, random: &mut fastrand::Rng, second: u64, index: usize) -> Vec<Made> {
+    fn create_again(
+        &mut self,
+        api: &FakeKube,
+        random: &mut fastrand::Rng,
+        second: u64,
+        index: usize,
+    ) -> Vec<Made> {
         let gone = self.force_delete(api, index);
         let before = &gone.pod;
         let mut pod = Pod { created: second, ..Pod::new(&before.name, 1, second) };
@@ -126,7 +138,13 @@ impl Fleet {
         vec![gone, created]
     }
 
-    fn change(&mut self, api: &FakeKube, index: usize, what: &'static str, change: impl FnOnce(&mut Pod)) -> Made {
+    fn change(
+        &mut self,
+        api: &FakeKube,
+        index: usize,
+        what: &'static str,
+        change: impl FnOnce(&mut Pod),
+    ) -> Made {
         let pod = &mut self.pods[index];
         change(pod);
         let version = api.update("default", &pod.name, |object| pod.write(object));
@@ -147,23 +165,36 @@ impl Fleet {
         }
         match random.u8(..40) {
             0..=13 => {
-                let ready = if yes { Some("True") } else { [Some("False"), Some("Unknown"), None, Some("False")][number] };
+                let ready = if yes {
+                    Some("True")
+                } else {
+                    [Some("False"), Some("Unknown"), None, Some("False")][number]
+                };
                 self.change(api, index, "ready?", |pod| pod.ready = ready)
             }
             14..=18 => self.change(api, index, "eligible?", |pod| pod.eligible = !pod.eligible || yes),
             19..=22 => self.change(api, index, "drain?", |pod| pod.drain = !pod.drain && !yes),
             23..=26 => self.change(api, index, "member?", |pod| pod.member = !pod.member || yes),
-            27 | 28 => self.change(api, index, "role", |pod| pod.role = [None, Some("mixed"), None, Some("prefill")][number]),
-            29 | 30 => self.change(api, index, "model", |pod| pod.model = [None, Some("a"), Some("b"), Some("c")][number]),
-            31 => self.change(api, index, "revision", |pod| pod.revision = [None, Some("r1"), Some("r2"), None][number]),
-            32 => self.change(api, index, "token", |pod| pod.token = [None, Some("t1"), Some("t2"), None][number]),
+            27 | 28 => self.change(api, index, "role", |pod| {
+                pod.role = [None, Some("mixed"), None, Some("prefill")][number]
+            }),
+            29 | 30 => self.change(api, index, "model", |pod| {
+                pod.model = [None, Some("a"), Some("b"), Some("c")][number]
+            }),
+            31 => self.change(api, index, "revision", |pod| {
+                pod.revision = [None, Some("r1"), Some("r2"), None][number]
+            }),
+            32 => self
+                .change(api, index, "token", |pod| pod.token = [None, Some("t1"), Some("t2"), None][number]),
             33 | 34 => {
                 let ports = [vec![PORT], vec![9000], vec![PORT, 9000], vec![9000, PORT]][number].clone();
                 self.change(api, index, "ports", |pod| pod.ports = ports)
             }
             35 => self.change(api, index, "address", |pod| pod.ip = Some(ip).filter(|_| yes)),
             36 => self.change(api, index, "phase", |pod| pod.phase = if yes { "Running" } else { "Failed" }),
-            37 => self.change(api, index, "restarted", |pod| (pod.restarts, pod.ready) = (pod.restarts + 1, Some("False"))),
+            37 => self.change(api, index, "restarted", |pod| {
+                (pod.restarts, pod.ready) = (pod.restarts + 1, Some("False"))
+            }),
             _ => self.change(api, index, "touched", |_| {}),
         }
     }

@@ -20,8 +20,8 @@ use tokio::time::sleep;
 
 use super::eye::may_be_sent;
 use super::history::RELIST;
-use super::pods::{Kind, MODELS, address};
 use super::ms;
+use super::pods::{Kind, MODELS, address};
 
 /// Addresses that Pods may have.
 pub(super) const ADDRESSES: u8 = 9;
@@ -146,7 +146,8 @@ async fn client(number: usize, net: MemoryNet, notes: Arc<Notes>) {
         notes.sent.fetch_add(1, Ordering::Relaxed);
         let wrong = match answer {
             Ok(answer) if answer.status() == 200 => {
-                let whole = answer.is_complete() && (!stream || answer.events().last().is_some_and(|e| e.data == "[DONE]"));
+                let whole = answer.is_complete()
+                    && (!stream || answer.events().last().is_some_and(|e| e.data == "[DONE]"));
                 (!whole).then(|| format!("half an answer: {:?}", answer.text()))
             }
             Ok(answer) if answer.status() == 503 => {

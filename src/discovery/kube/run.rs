@@ -375,7 +375,7 @@ impl Running {
             return;
         }
         let hint = match failure.kind {
-            Kind::Forbidden => "the router's service account needs get, list and watch on pods there",
+            Kind::Forbidden => "the router's service account needs list and watch on pods there",
             Kind::Unauthorized => "its credentials are not accepted; they are read again",
             _ => "the endpoints known so far stay in use",
         };

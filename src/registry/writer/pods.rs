@@ -76,9 +76,19 @@ impl Writer {
         for update in withdraw.into_iter().chain(register) {
             self.pod(update);
         }
+        // A service is not called known, and soon ready, before readers can see what is known of it.
+        if batch.listed.iter().any(|service| !self.is_known(*service)) {
+            self.flush();
+        }
         for service in batch.listed {
             self.set_sync(service, Synced::Listed);
         }
+    }
+
+    fn is_known(&self, service: usize) -> bool {
+        let snapshot = self.view.load();
+        let sync = snapshot.services.get(service).map(|service| service.sync.now());
+        matches!(sync, Some(Synced::Listed | Synced::Ready))
     }
 
     fn pod(&mut self, PodUpdate { service, pod, born, verdict }: PodUpdate) {
@@ -115,7 +125,11 @@ impl Writer {
             }
             return;
         }
-        self.release(service, &endpoints);
+        // An address stays with its Pod while that may still listen there: an older one that was overlooked must not get
+        // its requests.
+        if matches!(reason, Reason::NotRunning | Reason::NoAddress) {
+            self.release(service, &endpoints);
+        }
         for id in endpoints {
             let Some(member) = self.members.get_mut(&id) else { continue };
             member.source = Some(reason);
@@ -161,16 +175,18 @@ impl Writer {
             self.depart(id, Reason::Replaced);
         }
         for listener in new {
-            let endpoint = self.revived(&listener).unwrap_or_else(|| {
+            let (endpoint, drained) = self.revived(&listener).unwrap_or_else(|| {
                 let metrics = |url: &str, role| self.families.for_endpoint(url, role);
-                Endpoint::new(&listener, self.threads, &config.config.upstream, metrics)
+                (Endpoint::new(&listener, self.threads, &config.config.upstream, metrics), false)
             });
             if config.sync.now() == Synced::Ready {
                 let (url, role) = (&endpoint.url, endpoint.role.as_str());
                 info!(endpoint = %url, role, pod = %pod.name, uid = %pod.uid, "endpoint registered");
             }
             kept.push(endpoint.id);
-            self.members.insert(endpoint.id, Member::new(Arc::clone(&endpoint), &config.config, service));
+            let mut member = Member::new(Arc::clone(&endpoint), &config.config, service);
+            member.drained = drained;
+            self.members.insert(endpoint.id, member);
             self.dirty.added.entry(service).or_default().push(endpoint);
         }
         for id in &kept {
@@ -231,12 +247,14 @@ impl Writer {
         }
     }
 
-    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own.
-    fn revived(&mut self, listener: &Listener) -> Option<Arc<Endpoint>> {
+    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own. Also: whether an
+    /// operator had withdrawn it.
+    fn revived(&mut self, listener: &Listener) -> Option<(Arc<Endpoint>, bool)> {
         let same = |gone: &Departed| gone.endpoint.pod == listener.pod && gone.endpoint.is_at(listener);
         let at = self.departed.iter().position(same)?;
         self.dirty.departed = true;
-        Some(self.departed.swap_remove(at).endpoint)
+        let Departed { endpoint, drained, .. } = self.departed.swap_remove(at);
+        Some((endpoint, drained))
     }
 
     /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there. Who waited for one
@@ -292,3 +310,7 @@ impl Writer {
             .any(|member| member.source.is_none() && member.endpoint.authority == address)
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/listed.rs"]
+mod tests;

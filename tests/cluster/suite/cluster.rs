@@ -107,16 +107,18 @@ impl Cluster {
     /// Removes everything. Without a namespace controller the empty namespace stays, terminating.
     pub async fn clear(&self) {
         let (now, all) = (DeleteParams::default().grace_period(0), ListParams::default());
-        let result = self.pods().delete_collection(&now, &all).await;
-        result.map(|_| ()).unwrap_or_else(|error| println!("Pods of {} are left: {error}", self.ns));
+        if let Err(error) = self.pods().delete_collection(&now, &all).await {
+            println!("Pods of {} are left: {error}", self.ns);
+        }
         if self.is_real() {
             let _ = self.of::<RoleBinding>().delete_collection(&now, &all).await;
             let _ = self.of::<Role>().delete_collection(&now, &all).await;
             let _ = self.of::<ServiceAccount>().delete_collection(&now, &all).await;
         }
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let result = namespaces.delete(&self.ns, &DeleteParams::default()).await;
-        result.map(|_| ()).unwrap_or_else(|error| println!("namespace {} is left: {error}", self.ns));
+        if let Err(error) = namespaces.delete(&self.ns, &DeleteParams::default()).await {
+            println!("namespace {} is left: {error}", self.ns);
+        }
     }
 
     pub(super) fn of<K>(&self) -> Api<K>

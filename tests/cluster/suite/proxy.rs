@@ -101,8 +101,11 @@ impl Proxy {
 
     fn each(&self, fate: Fate, which: impl Fn(&Conn) -> bool) -> usize {
         let conns = self.shared.conns.lock();
-        let chosen = conns.values().filter(|conn| which(conn));
-        chosen.map(|conn| conn.fate.send_replace(fate)).count()
+        let chosen: Vec<&Conn> = conns.values().filter(|conn| which(conn)).collect();
+        for conn in &chosen {
+            conn.fate.send_replace(fate);
+        }
+        chosen.len()
     }
 }
 
@@ -117,12 +120,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Rec
     let mut number = 0;
     loop {
         let stream = tokio::select! {
-            _ = stop.changed() => return,
+            _ = stop.changed() => break,
             accepted = listener.accept() => accepted.unwrap().0,
         };
         number += 1;
         spawn(carry(stream, Arc::clone(&shared), number));
     }
+    // Before `stop`, by whose end others know that the port is free.
+    drop(listener);
 }
 
 async fn carry(client: TcpStream, shared: Arc<Shared>, number: u64) {

@@ -67,7 +67,7 @@ impl Router {
         }
         let path = cluster.dir.path().join(format!("router-{}.yaml", proxy.addr.port()));
         std::fs::write(&path, config).unwrap();
-        Self { process: Process::waiting(&path).await, proxy }
+        Self { process: Process::launch(&["--config", path.to_str().unwrap()], true).await, proxy }
     }
 
     pub async fn is_ready(&self) -> bool {

@@ -17,7 +17,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// R7 in small.
 pub async fn an_api_server_that_is_away_costs_no_request(cluster: Arc<Cluster>) {
-    let (relist, away) = cluster.pick((SELDOM, secs(40)), (secs(1), secs(3)));
+    let (relist, away) = cluster.pick((SELDOM, secs(40)), (secs(1), secs(2)));
     let mut engines = Engines::start(8).await;
     let mut pods = engines.pods();
     let late = pods.pop().unwrap();

@@ -34,7 +34,7 @@ async fn swallow_watch(cluster: &Cluster, router: &Router, witness: &Witness) {
 
 /// R1: a lost event, on a connection that looks alive.
 pub async fn a_half_open_watch_is_repaired_by_the_next_list(cluster: Arc<Cluster>) {
-    let relist = cluster.pick(SELDOM, secs(2));
+    let relist = cluster.pick(SELDOM, secs(1));
     let engines = Engines::start(3).await;
     cluster.create_all(&engines.pods()).await;
     let witness = Witness::of(&cluster).await;

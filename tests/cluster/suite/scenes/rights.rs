@@ -18,7 +18,7 @@ fn told(router: &Router, what: &str) -> Vec<Value> {
 }
 
 pub async fn a_missing_right_is_named_and_waited_for(cluster: Arc<Cluster>) {
-    let relist = cluster.pick(secs(5), secs(2));
+    let relist = cluster.pick(secs(5), secs(1));
     cluster.grant(&[]).await;
     let engines = Engines::start(3).await;
     cluster.create_all(&engines.pods()).await;

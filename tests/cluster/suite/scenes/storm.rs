@@ -20,15 +20,16 @@ const STEADY: usize = 2;
 const BLOWS: [&str; 6] = ["label", "ready", "unknown", "drain", "namesake", "gone"];
 
 pub async fn a_storm_of_pods_costs_no_request(cluster: Arc<Cluster>) {
-    let (many, lasts) = cluster.pick((22, secs(20)), (12, secs(4)));
+    let (many, lasts) = cluster.pick((22, secs(20)), (12, secs(2)));
     let engines = Engines::start(many).await;
-    let arrivals = (0..many).map(|i| (engines.port(i), || engines.arrivals(i)));
+    let engines = &engines;
+    let arrivals = (0..many).map(|i| (engines.port(i), move || engines.arrivals(i)));
     storm(&cluster, "", lasts, engines.pods(), STEADY, arrivals).await;
 }
 
 /// Prefills and decodes, one pair of which stays.
 pub async fn a_storm_of_pairs_costs_no_request(cluster: Arc<Cluster>) {
-    let (pairs, lasts) = cluster.pick((8, secs(20)), (4, secs(4)));
+    let (pairs, lasts) = cluster.pick((8, secs(20)), (4, secs(2)));
     let (mut engines, mut pods) = (Vec::new(), Vec::new());
     for i in 0..pairs {
         for (role, word) in [(Role::Prefill, "prefill"), (Role::Decode, "decode")] {
@@ -77,13 +78,13 @@ async fn storm<A: Fn() -> Vec<Instant>>(
     sleep(ms(200)).await;
     let good = load.none_failed().await;
 
-    let seen = witness.seen();
-    let worst = engines.map(|(port, arrivals)| latest(&seen, port, &arrivals(), &lag)).max();
+    let sights = witness.seen();
+    let worst = engines.map(|(port, arrivals)| latest(&sights, port, &arrivals(), &lag)).max();
     println!(
         "{good} requests, none failed; {blows} blows to {} Pods, {} events, in {:?}; the latest request {:?} after a \
          withdrawal was observed",
         pods.len() - steady,
-        seen.len(),
+        sights.len(),
         over - began,
         worst.unwrap_or_default()
     );

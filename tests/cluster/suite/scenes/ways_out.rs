@@ -110,7 +110,7 @@ pub async fn each_way_out_and_back(cluster: Arc<Cluster>) {
     cluster.set_annotation("p6", DRAIN, Some("maintenance")).await;
     cluster.say_phase("p7", "Failed").await;
     // Leaves the watch's selector: told as DELETED, with the Pod as it was before.
-    cluster.set_label(&format!("p{}", 8), APP.0, Some("another")).await;
+    cluster.set_label("p8", APP.0, Some("another")).await;
     router.until_selectable(&[engines.port(0)], SOON).await;
     let out = now();
     println!("eight ways out, one after the other: {:?}", out - began);
