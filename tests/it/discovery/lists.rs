@@ -135,7 +135,7 @@ async fn b65_a_first_list_of_several_pages_is_one_list() {
     world.ready().await;
     assert_eq!(world.selectable().len(), 1100);
     let requests = world.api.requests();
-    let limits: Vec<_> = requests.iter().map(|r| r.param("limit")).filter(Option::is_some).collect();
+    let limits: Vec<_> = requests.iter().filter_map(|r| r.param("limit")).collect();
     assert_eq!((world.api.lists(), limits.len()), (3, 3), "three pages");
     world.end(&[]).await;
 }
@@ -160,8 +160,8 @@ async fn b68_after_too_old_comes_one_full_list_and_nothing_is_skipped() {
     world.until("watching", || world.api.open_watches() == 1).await;
     assert!(world.api.lists() - lists <= 2, "{} lists", world.api.lists() - lists);
     let requests = world.api.requests();
-    let last = requests.iter().rfind(|r| r.kind == RequestKind::Watch).unwrap();
-    let from: u64 = last.param("resourceVersion").unwrap().parse().unwrap();
+    let watch = requests.iter().rfind(|r| r.kind == RequestKind::Watch).unwrap();
+    let from: u64 = watch.param("resourceVersion").unwrap().parse().unwrap();
     assert_eq!(from, world.api.version(), "from the list");
     assert!(world.api.watches() - watches <= 3);
     let list = requests.iter().rfind(|r| r.kind == RequestKind::List).unwrap();
