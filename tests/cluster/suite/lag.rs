@@ -60,9 +60,10 @@ impl Lag {
         let seen = self.seen.lock();
         let first = seen.partition_point(|look| look.at < from).saturating_sub(1);
         let last = seen.partition_point(|look| look.at <= to).min(seen.len().saturating_sub(1));
-        let Some(looks) = seen.get(first..=last) else { return Duration::ZERO };
+        let looks = seen.get(first..=last).unwrap_or_default();
+        let [before, .., after] = looks else { return Duration::ZERO };
         let late: Duration = looks.iter().skip(1).map(|look| look.late).sum();
-        late + looks[looks.len() - 1].waited.saturating_sub(looks[0].waited)
+        late + after.waited.saturating_sub(before.waited)
     }
 }
 

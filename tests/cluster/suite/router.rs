@@ -1,13 +1,14 @@
 //! The router under test: the built binary, with Pods of the namespace, by way of a proxy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use tandem::admin::{EndpointStatus, Fleet};
 use tandem::testkit::fixtures::{chat_body, post_chat};
-use tandem::types::clock::{Instant, now};
+use tandem::types::clock::{Instant, now, wall_ms};
 
 use super::cluster::Cluster;
 use super::pods::APP;
@@ -151,6 +152,25 @@ impl Router {
             if theirs == mine { Ok(()) } else { Err(format!("{theirs:?}, not {mine:?}")) }
         })
         .await;
+    }
+
+    /// By port: when the router took it from the requests, by its own log.
+    pub fn withdrawals(&self) -> BTreeMap<u16, Vec<Instant>> {
+        let (wall, at) = (wall_ms(), now());
+        let mut found: BTreeMap<u16, Vec<Instant>> = BTreeMap::new();
+        for line in self.process.log_lines() {
+            if !["endpoint withdrawn", "endpoint left"]
+                .contains(&line["message"].as_str().unwrap_or_default())
+            {
+                continue;
+            }
+            let text = line["timestamp"].as_str().unwrap();
+            let when: Timestamp = text.parse().unwrap();
+            let age = Duration::from_millis(wall.saturating_sub(when.as_millisecond().cast_unsigned()));
+            let port = line["endpoint"].as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap();
+            found.entry(port).or_default().push(at - age);
+        }
+        found
     }
 
     /// Everything that a counter of discovery has counted, by kind.

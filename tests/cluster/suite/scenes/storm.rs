@@ -78,42 +78,81 @@ async fn storm<A: Fn() -> Vec<Instant>>(
     sleep(ms(200)).await;
     let good = load.none_failed().await;
 
-    let sights = witness.seen();
-    let worst = engines.map(|(port, arrivals)| latest(&sights, port, &arrivals(), &lag)).max();
+    let (sights, told) = (witness.seen(), router.withdrawals());
+    let mut judged = Judged::default();
+    for (port, arrivals) in engines {
+        let told = told.get(&port).map(Vec::as_slice).unwrap_or_default();
+        judged.judge(port, &withdrawn(&sights, port), told, &arrivals(), &lag);
+    }
     println!(
-        "{good} requests, none failed; {blows} blows to {} Pods, {} events, in {:?}; the latest request {:?} after a \
-         withdrawal was observed",
+        "{good} requests, none failed; {blows} blows to {} Pods, {} events, in {:?}",
         pods.len() - steady,
         sights.len(),
-        over - began,
-        worst.unwrap_or_default()
+        over - began
     );
+    judged.report();
     assert_eq!(router.counted("tandem_discovery_drift_total", None).await, 0, "the watch told everything");
 }
 
-/// The longest time after a withdrawal at which this engine got a request; within the limits.
-fn latest(seen: &[Sight], port: u16, arrivals: &[Instant], lag: &Lag) -> Duration {
-    let out = withdrawn(seen, port);
-    let mut worst = Duration::ZERO;
-    for at in arrivals.iter().copied() {
-        let Some((from, to)) = out.iter().copied().find(|(from, to)| at > *from && at < *to) else {
-            continue;
-        };
-        // The router may hear of its return a little before we do.
-        if at + MARGIN + lag.between(at, to) >= to {
-            continue;
+/// Withdrawals as they were.
+#[derive(Default)]
+struct Judged {
+    /// From the event to the router's word, and how much later than allowed.
+    noticed: Vec<(Duration, Duration)>,
+    /// The longest time from the router's word to a request.
+    worst: Duration,
+}
+
+impl Judged {
+    /// `out`: when its Pods did not serve, as observed; `told`: when the router says that it withdrew it.
+    fn judge(
+        &mut self,
+        port: u16,
+        out: &[(Instant, Instant)],
+        told: &[Instant],
+        arrivals: &[Instant],
+        lag: &Lag,
+    ) {
+        for (from, to) in out.iter().copied() {
+            // It may hear of a change a little before we do; and a prefill that is still being probed is withdrawn unsaid.
+            let said = told.iter().copied().find(|at| *at + MARGIN >= from && *at < to);
+            let told = said.unwrap_or(from);
+            if said.is_some() {
+                let noticed = told.saturating_duration_since(from);
+                self.noticed.push((noticed, noticed.saturating_sub(MARGIN + lag.between(from, told))));
+            }
+            for at in arrivals.iter().copied().filter(|at| *at > told && *at < to) {
+                let returns = at + MARGIN + lag.between(at, to) >= to;
+                let (late, allowed) = (at - told, MARGIN + lag.between(told, at));
+                assert!(
+                    returns || late <= allowed,
+                    "port {port} got a request {late:?} after the router had withdrawn it, {allowed:?} allowed; that was \
+                     at {}, and the next news came {:?} later",
+                    wall(told),
+                    to - told
+                );
+                self.worst = if returns { self.worst } else { self.worst.max(late) };
+            }
         }
-        let (late, allowed) = (at - from, MARGIN + lag.between(from, at));
-        assert!(
-            late <= allowed,
-            "port {port} got a request {late:?} after its withdrawal was observed, {allowed:?} allowed; that was at {}, and \
-             the next news came {:?} later",
-            wall(from),
-            to - from
-        );
-        worst = worst.max(late);
     }
-    worst
+
+    /// One in twenty may come late: on a busy machine the API server may tell the router later than us.
+    fn report(mut self) {
+        self.noticed.sort_unstable();
+        let all = self.noticed.len();
+        let late = self.noticed.iter().filter(|(_, late)| !late.is_zero()).count();
+        println!(
+            "  {all} withdrawals: noticed {:?} after the event in the median, {:?} at most; the last request {:?} after that",
+            self.noticed[all / 2].0,
+            self.noticed[all - 1].0,
+            self.worst
+        );
+        assert!(
+            late * 20 <= all,
+            "{late} of {all} withdrawals took longer than {MARGIN:?}: {:?}",
+            self.noticed
+        );
+    }
 }
 
 /// Blows and their ends, until the time is over; the Pod is as at the start then. How many.
