@@ -125,7 +125,7 @@ async fn ac1_2_no_new_request_while_the_label_is_off_and_all_return_after_it() {
     let world = two();
     let (a, b) = (world.engine(A), world.engine(B));
     world.ready().await;
-    let load = world.load(3, ms(3));
+    let load = world.load(2, ms(12));
     for _ in 0..10 {
         world.api.update("default", "p2", |pod| set_label(pod, ELIGIBLE, None));
         let off = now();
