@@ -25,6 +25,10 @@ pub mod source;
 mod state;
 pub mod track;
 
+#[cfg(test)]
+#[path = "tests/fixtures.rs"]
+mod fixtures;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
