@@ -44,7 +44,6 @@ struct Slot {
 struct Later<const N: usize>(OnceLock<ArrayQueue<Conn>>);
 
 impl<const N: usize> Later<N> {
-    #[expect(clippy::result_large_err, reason = "the connection itself, given back")]
     fn push(&self, conn: Conn) -> Result<(), Conn> {
         self.0.get_or_init(|| ArrayQueue::new(N)).push(conn)
     }
@@ -68,7 +67,6 @@ impl Slot {
     }
 
     /// Gives back the one there is no room for.
-    #[expect(clippy::result_large_err, reason = "the connection itself")]
     fn push(&self, conn: Conn) -> Result<(), Conn> {
         match self.hot.force_push(conn) {
             Some(older) => self.rest.push(older),
@@ -144,7 +142,7 @@ impl Pool {
         if idle >= self.idle || self.is_old(&conn) {
             return None;
         }
-        let moved = conn.home != thread;
+        let moved = conn.home as usize != thread;
         if !conn.buf.is_empty() || !conn.io.quiet(moved || idle >= TRUST) {
             return None;
         }
@@ -162,7 +160,7 @@ impl Pool {
             return;
         }
         conn.rest();
-        if let Some(slot) = self.slots.get(conn.home)
+        if let Some(slot) = self.slots.get(conn.home as usize)
             && let Err(conn) = slot.push(conn)
         {
             let _ = self.overflow.push(conn);
@@ -207,7 +205,8 @@ impl Pool {
     }
 
     fn is_old(&self, conn: &Conn) -> bool {
-        clock::recent().saturating_duration_since(conn.born) >= self.life
+        self.life != Duration::MAX
+            && u128::from(clock::ms(clock::recent()).saturating_sub(conn.born)) >= self.life.as_millis()
     }
 
     fn is_closed(&self) -> bool {
