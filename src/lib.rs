@@ -7,6 +7,7 @@
 //! * [`proxy`] — the data path; its folders are the stages of a request, in order.
 //! * [`upstream`] — connections to engines: our own strict HTTP/1.1 client and the per-endpoint pools.
 //! * [`registry`] — which endpoints exist: one writer, immutable snapshots.
+//! * [`discovery`] — which Pods there are, and what makes an endpoint of one: changes for the registry's writer.
 //! * [`ledger`] — who carries what: the one-word gate and the holds on it.
 //! * [`drain`] — leaving well: tasks with owners, shutdown phases, signals.
 //! * [`engine`] — mock engines that speak the SGLang and vLLM wire, for demos, tests and load.

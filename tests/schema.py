@@ -1,4 +1,4 @@
-"""Holds configuration files against a JSON Schema.
+"""Holds files, YAML or JSON, against a JSON Schema.
 
     schema.py SCHEMA FILE...
 

@@ -48,6 +48,7 @@ pub struct LaneStatus {
 
 /// One endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "a document's fields, each a fact of its own")]
 pub struct EndpointStatus {
     /// What the `drain` route takes; percent-encoded there if need be.
     pub id: String,
@@ -66,6 +67,9 @@ pub struct EndpointStatus {
     pub ejected: bool,
     /// Taken out by `PUT …/drain`.
     pub draining: bool,
+    /// Left every list: takes no orders, and is shown until its last request is over and for 15 s.
+    #[serde(default)]
+    pub gone: bool,
     /// More of the reason, in words.
     #[serde(default)]
     pub detail: Option<String>,

@@ -14,7 +14,7 @@ mod status;
 pub use auth::AdminToken;
 pub use endpoints::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
 pub use health::Readiness;
-pub use status::{RoleStatus, RouterStatus, ServiceStatus};
+pub use status::{DiscoveryStatus, RoleStatus, RouterStatus, ServiceStatus};
 
 use std::fmt;
 use std::sync::Arc;

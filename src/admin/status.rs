@@ -40,9 +40,20 @@ pub struct ServiceStatus {
     pub engine: String,
     /// Names it answers to; none: any.
     pub models: Vec<String>,
+    /// Whether its endpoints are known.
+    pub discovery: DiscoveryStatus,
     /// The role without which it answers 503 now.
     pub lacks: Option<String>,
     pub roles: Vec<RoleStatus>,
+}
+
+/// How far a service's source has come; listed endpoints are ready from the start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiscoveryStatus {
+    /// `waiting` for a first complete list, `listed` but engines have to answer first, `ready`, or `refused` by the source.
+    pub state: Cow<'static, str>,
+    /// What it refuses with: 401, 403 or 404.
+    pub status: Option<u16>,
 }
 
 /// Its endpoints of one role.
@@ -50,12 +61,13 @@ pub struct ServiceStatus {
 pub struct RoleStatus {
     pub role: Cow<'static, str>,
     pub selectable: u64,
+    /// Without those that have left.
     pub total: u64,
     /// Those of the selectable ones that are put last after failures.
     pub ejected: u64,
-    /// Requests they carry.
+    /// Requests they carry, those that have left included.
     pub in_flight: u64,
-    /// KV that they keep for decodes to pull.
+    /// KV that they keep for decodes to pull, likewise.
     pub handoffs: u64,
 }
 

@@ -16,7 +16,6 @@ use crate::metrics::Vocabulary;
 const DOCUMENT: &str = include_str!("../../docs/admin-api.md");
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
-/// One endpoint, `3`, that records what it is told.
 /// As in the documentation.
 fn example_status() -> RouterStatus {
     let role = |role: &'static str, selectable, in_flight, handoffs| RoleStatus {
@@ -43,12 +42,14 @@ fn example_status() -> RouterStatus {
             name: "chat".to_owned(),
             engine: "sglang".to_owned(),
             models: vec!["mistral-7b".to_owned()],
+            discovery: DiscoveryStatus { state: "ready".into(), status: None },
             lacks: None,
             roles: vec![role("prefill", 2, 1, 1), role("decode", 1, 3, 0)],
         }],
     }
 }
 
+/// One endpoint, `3`, that records what it is told, and a Pod that gives none.
 #[derive(Default)]
 struct Fleet {
     orders: Mutex<Vec<(String, bool)>>,
@@ -68,9 +69,23 @@ impl EndpointControl for Fleet {
             handoffs: 0,
             ejected: false,
             draining: false,
+            since_s: 312,
+            pod: Some("llm/chat-0".to_owned()),
+            pod_uid: Some("5f0c1f5e-6a3a-4d0e-9a1b-2f4f8f6c7d11".to_owned()),
+            model: Some("mistral-7b".to_owned()),
+            revision: Some("6d4b75cb6d".to_owned()),
             ..EndpointStatus::default()
         }];
-        super::Fleet { snapshot: 4, endpoints, pods: vec![] }
+        let pods = vec![PodStatus {
+            service: "chat".to_owned(),
+            namespace: "llm".to_owned(),
+            name: "chat-1".to_owned(),
+            uid: "0b6f1f5e-11aa-4c1e-8d2c-77a1c3d9e0f2".to_owned(),
+            reason: "no_port".into(),
+            detail: Some("no container declares port 8000; declared: http (8080)".to_owned()),
+            since_s: 12,
+        }];
+        super::Fleet { snapshot: 4, endpoints, pods }
     }
 
     fn set_drain<'a>(
@@ -185,7 +200,7 @@ fn documented() -> Vec<(&'static str, &'static str, Vec<u16>)> {
 async fn each_documented_route_answers_and_no_other_exists() {
     let admin = Admin::start(Some("tok"), "192.0.2.1:1").await;
     let rows = documented();
-    assert_eq!(rows.len(), 10);
+    assert_eq!(rows.len(), 11);
     for (method, path, statuses) in &rows {
         let path = path.replace("{id}", "3");
         let reply = admin.send(method, &path, "authorization: Bearer tok\r\n").await;

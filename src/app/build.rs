@@ -199,9 +199,9 @@ fn readiness(shared: &Shared, loads: &[Arc<Load>]) -> Readiness {
     if running {
         passed.push(Cow::Borrowed("listening"));
         let snapshot = shared.view.load();
-        let states: Vec<_> = snapshot.services.iter().map(|s| (&s.config.name, s.sync.now())).collect();
-        let some = states.iter().any(|(_, sync)| *sync == Synced::Ready);
-        for (name, sync) in states {
+        let known: Vec<_> = snapshot.services.iter().map(|s| (&s.config.name, s.sync.now())).collect();
+        let some = known.iter().any(|(_, sync)| *sync == Synced::Ready);
+        for (name, sync) in known {
             match sync {
                 Synced::Ready => passed.push(Cow::Owned(format!("endpoints of {name}"))),
                 Synced::Refused(_) if some => {}

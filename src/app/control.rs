@@ -49,8 +49,10 @@ impl EndpointControl for Control {
         for service in &snapshot.services {
             endpoints.extend(service.all().map(|e| self.status(&service.config.name, e)));
         }
-        endpoints
-            .extend(snapshot.departed.iter().map(|gone| self.status(name(gone.service), &gone.endpoint)));
+        endpoints.extend(snapshot.departed.iter().map(|departed| EndpointStatus {
+            gone: true,
+            ..self.status(name(departed.service), &departed.endpoint)
+        }));
         endpoints.sort_by(|a, b| (&a.url, &a.role).cmp(&(&b.url, &b.role)));
         let pods = snapshot.notes.iter().map(|note| PodStatus {
             service: name(note.service).to_owned(),
@@ -104,6 +106,7 @@ impl Control {
             handoffs: endpoint.handoffs.count(),
             ejected: endpoint.ejection.is_ejected(),
             draining: endpoint.reason() == Reason::AdminDrain,
+            gone: false,
             detail: endpoint.detail().map(|detail| String::clone(&detail)),
             since_s: age(endpoint.last_change()),
             pod: endpoint.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),

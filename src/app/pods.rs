@@ -30,7 +30,11 @@ pub fn discover(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let metrics = shared.metrics.discovery.clone();
-    Discovery { connect, changes: changes.clone(), metrics }.start(&shared.config, tasks, stop)
+    Discovery { connect, changes: changes.clone(), view: Arc::clone(&shared.view), metrics }.start(
+        &shared.config,
+        tasks,
+        stop,
+    )
 }
 
 /// The same on a thread of their own, until `stop`.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use super::exit::Exit;
-use crate::admin::EndpointStatus;
+use crate::admin::Fleet;
 
 /// Longest time for one question, and the largest answer, bytes: ten thousand endpoints take 2 MB.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -92,11 +92,9 @@ impl Admin {
     }
 }
 
-/// What a `/endpoints` document lists.
-pub(super) fn listed(document: &Value) -> Result<Vec<EndpointStatus>, NoAnswer> {
-    Vec::deserialize(&document["endpoints"])
-        .context("the answer is not as expected")
-        .map_err(NoAnswer::Strange)
+/// What a `/endpoints` document says.
+pub(super) fn fleet(document: &Value) -> Result<Fleet, NoAnswer> {
+    Fleet::deserialize(document).context("the answer is not as expected").map_err(NoAnswer::Strange)
 }
 
 /// Runs a command's conversation to its end.

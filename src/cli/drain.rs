@@ -14,7 +14,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::admin::{NoAnswer, ask, authority, block_on, call, listed, target};
+use super::admin::{NoAnswer, ask, authority, block_on, call, fleet, target};
 use super::exit::{Exit, fail, say, show};
 use super::help;
 use crate::admin::EndpointStatus;
@@ -148,24 +148,29 @@ impl Drain {
 
     async fn order(&self, at: &str, token: Option<&str>) -> Result<At, NoAnswer> {
         let method = if self.undo { Method::DELETE } else { Method::PUT };
-        for endpoint in self.listed(at).await? {
+        // One that has left takes no orders, and counts until it carries nothing.
+        for endpoint in self.listed(at).await?.iter().filter(|e| !e.gone) {
             let _: Value = call(at, &method, &format!("/endpoints/{}/drain", endpoint.id), token).await?;
         }
-        let left = self.listed(at).await?;
-        if left.is_empty() {
-            return Ok(At::NotListed);
+        Ok(self.state(&self.listed(at).await?))
+    }
+
+    fn state(&self, listed: &[EndpointStatus]) -> At {
+        // There is nothing to take back where it has left.
+        if listed.iter().all(|e| e.gone && self.undo) {
+            return At::NotListed;
         }
-        Ok(At::Open {
-            withdrawn: left.iter().all(|e| !e.selectable),
-            requests: left.iter().map(|e| e.in_flight).sum(),
-            handoffs: left.iter().map(|e| e.handoffs).sum(),
-        })
+        At::Open {
+            withdrawn: listed.iter().all(|e| !e.selectable),
+            requests: listed.iter().map(|e| e.in_flight).sum(),
+            handoffs: listed.iter().map(|e| e.handoffs).sum(),
+        }
     }
 
     /// The engine, once for each role and service that it stands in.
     async fn listed(&self, at: &str) -> Result<Vec<EndpointStatus>, NoAnswer> {
         let document: Value = call(at, &Method::GET, "/endpoints", None).await?;
-        let all = listed(&document)?;
+        let all = fleet(&document)?.endpoints;
         let engine = self.engine.trim_end_matches('/');
         let bare = engine.strip_prefix("http://").unwrap_or(engine);
         Ok(all.into_iter().filter(|e| e.url.strip_prefix("http://") == Some(bare)).collect())

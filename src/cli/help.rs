@@ -94,7 +94,8 @@ Examples:
 
 pub(super) const STATUS: &str = concat!(
     "\
-Exit code 1 where the router is not ready, so that scripts need not read.
+Exit code 1 where the router is not ready, so that scripts need not read. Below the table stands what is amiss:
+Pods that are not known yet or refused by the API server, a role that is missing, engines put last.
 
 Examples:
   The router on this machine:
@@ -110,12 +111,18 @@ Examples:
 
 pub(super) const ENDPOINTS: &str = concat!(
     "\
+SINCE is the time since the note's word, or being selectable, began. One that has left is shown until its last
+request is over and for 15 s. Below them stand the Pods that a service sees and that give it no endpoint.
+docs/discovery.md has every word with what to do about it; docs/admin-api.md the fields of the document.
+
 Examples:
   Who gets requests, and who does not for which reason:
     tandem endpoints --admin http://10.0.0.5:9090
   Ids of endpoints that are withdrawn and still carry requests:
     tandem endpoints --output json | \\
       jq '.endpoints[] | select((.selectable | not) and .in_flight > 0) | .id'
+  Pods that give no endpoint, and why:
+    tandem endpoints --output json | jq -r '.pods[] | [.namespace, .name, .reason, .detail] | @tsv'
 
 ",
     exit_codes!()

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::admin::{Admin, Output};
 use super::exit::{Exit, show};
 use super::help;
-use super::table::Table;
-use crate::admin::{RouterStatus, ServiceStatus};
+use super::table::{Table, age};
+use crate::admin::{DiscoveryStatus, RouterStatus, ServiceStatus};
 
 /// Show how a running router is: ready or not, what it serves with, what it carries
 #[derive(Debug, Args)]
@@ -71,15 +71,18 @@ fn text(s: &RouterStatus) -> String {
     }
     out.push_str(&table.to_string());
     for service in &s.services {
+        let name = &service.name;
+        if let Some(unknown) = unknown(service) {
+            let _ = writeln!(out, "{name}: {unknown}");
+        }
         if let Some(role) = &service.lacks {
-            let name = &service.name;
             let _ = writeln!(
                 out,
                 "{name}: answers 503, no selectable {role} endpoint (`tandem endpoints` says why)"
             );
         }
         for role in service.roles.iter().filter(|role| role.ejected > 0) {
-            let (name, role, n) = (&service.name, &role.role, role.ejected);
+            let (role, n) = (&role.role, role.ejected);
             let _ =
                 writeln!(out, "{name}: {n} {role} put last after failures (`tandem endpoints` says which)");
         }
@@ -87,9 +90,35 @@ fn text(s: &RouterStatus) -> String {
     out
 }
 
+/// Why its endpoints are not known yet, if they are not.
+fn unknown(service: &ServiceStatus) -> Option<String> {
+    let DiscoveryStatus { state, status } = &service.discovery;
+    match (&**state, status) {
+        ("ready", _) => None,
+        ("waiting", _) => {
+            Some("its Pods are not known yet, the first list of the API server is awaited".to_owned())
+        }
+        ("listed", _) => Some("its Pods are known, their engines are asked before they count".to_owned()),
+        ("refused", Some(status)) => Some(format!(
+            "the API server REFUSES its Pods with {status}{}",
+            match status {
+                401 => ": the router's credentials are not accepted",
+                403 => ": the router's service account may not list and watch Pods there",
+                404 => ": is that an API server?",
+                _ => "",
+            }
+        )),
+        (other, _) => Some(format!("its endpoints are {other}")),
+    }
+}
+
 /// A line for each role; what is said of the service stands on the first.
 fn rows(service: &ServiceStatus, table: &mut Table) {
     let models = if service.models.is_empty() { "any".to_owned() } else { service.models.join(",") };
+    if service.roles.is_empty() {
+        let none = ["-", "0/0", "0", "0"].map(str::to_owned);
+        table.row([service.name.clone(), service.engine.clone(), models.clone()].into_iter().chain(none));
+    }
     for (i, role) in service.roles.iter().enumerate() {
         let first = |text: &str| if i == 0 { text.to_owned() } else { String::new() };
         table.row([
@@ -110,15 +139,4 @@ fn counted(n: u64, what: &str, more: &str) -> String {
 
 fn listed(words: &[String]) -> String {
     if words.is_empty() { "the end".to_owned() } else { words.join(", ") }
-}
-
-/// The two largest units.
-fn age(seconds: u64) -> String {
-    let (d, h, m, s) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    match (d, h, m) {
-        (0, 0, 0) => format!("{s}s"),
-        (0, 0, _) => format!("{m}m{s}s"),
-        (0, _, _) => format!("{h}h{m}m"),
-        _ => format!("{d}d{h}h"),
-    }
 }

@@ -1,4 +1,4 @@
-//! Columns for people.
+//! Columns and times for people.
 
 use std::fmt;
 
@@ -29,6 +29,17 @@ impl fmt::Display for Table {
             writeln!(f, "{}", padded.join("  ").trim_end())?;
         }
         Ok(())
+    }
+}
+
+/// A time in its two largest units.
+pub(super) fn age(seconds: u64) -> String {
+    let (d, h, m, s) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    match (d, h, m) {
+        (0, 0, 0) => format!("{s}s"),
+        (0, 0, _) => format!("{m}m{s}s"),
+        (0, _, _) => format!("{h}h{m}m"),
+        _ => format!("{d}d{h}h"),
     }
 }
 

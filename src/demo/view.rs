@@ -22,8 +22,10 @@ pub(super) struct Facts<'a> {
 pub(super) struct Names(BTreeMap<String, String>);
 
 impl Names {
+    /// One that has left takes no orders: another at its address has the name.
     pub(super) fn of(endpoints: &[EndpointStatus]) -> Self {
-        Self(endpoints.iter().map(|e| (e.url.clone(), name(e))).collect())
+        let (gone, there): (Vec<_>, Vec<_>) = endpoints.iter().partition(|e| e.gone);
+        Self(gone.into_iter().chain(there).map(|e| (e.url.clone(), name(e))).collect())
     }
 
     /// `-` where there is none.
@@ -48,6 +50,7 @@ pub(super) fn sorted(mut endpoints: Vec<EndpointStatus>) -> Vec<EndpointStatus> 
 fn state(endpoint: &EndpointStatus, dead: bool) -> &'static str {
     match endpoint {
         _ if dead => "killed",
+        EndpointStatus { gone: true, .. } => "has left",
         EndpointStatus { draining: true, in_flight: 0, .. } => "drained",
         EndpointStatus { draining: true, .. } => "draining",
         EndpointStatus { selectable: false, .. } => "out",
@@ -213,6 +216,23 @@ mod tests {
         assert_eq!(state(&e, false), "draining");
         e.in_flight = 0;
         assert_eq!((state(&e, false), state(&e, true)), ("drained", "killed"));
+    }
+
+    #[test]
+    fn one_that_has_left_gives_its_name_up_and_shows_what_it_carries() {
+        let mut left = endpoint("2", "decode");
+        (left.gone, left.selectable, left.in_flight) = (true, false, 1);
+        let there = EndpointStatus { url: left.url.clone(), ..endpoint("5", "decode") };
+        for endpoints in [[left.clone(), there.clone()], [there, left.clone()]] {
+            assert_eq!(Names::of(&endpoints).get(Some(&left.url)), "D5");
+            let facts =
+                Facts { endpoints: &endpoints, tally: &Tally::default(), texts: None, dead: Vec::new() };
+            let table = facts.table().join("\n");
+            assert!(
+                table.contains("D2      decode   http://e2               has left             1"),
+                "{table}"
+            );
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) fn welcome(
         let of = engines.iter().filter(|e| e.role == role).map(|e| format!("{} {}", name(e), e.url));
         of.collect::<Vec<_>>().join("   ")
     };
-    let last_of = |role: &str| engines.iter().rfind(|e| e.role == role);
+    let last_of = |role: &str| engines.iter().rfind(|e| e.role == role && !e.gone);
     let (id, prefill) = (last_of("decode").map_or("", |e| &e.id), last_of("prefill").map_or("", |e| &e.url));
     let decode = last_of("decode").map(name).unwrap_or_default();
     format!(

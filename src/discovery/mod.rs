@@ -34,10 +34,10 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Labels, RouterConfig};
+use crate::config::{Labels, RelistRead, RouterConfig};
 use crate::drain::Tracker;
 use crate::metrics::{DiscoveryFamilies, DiscoveryMetrics};
-use crate::registry::Handle;
+use crate::registry::{Handle, View};
 use kube::{Connect, Scope, Stream};
 use source::Source;
 
@@ -50,6 +50,7 @@ pub use state::LatchStore;
 pub struct Discovery {
     pub connect: Arc<dyn Connect>,
     pub changes: Handle,
+    pub view: View,
     pub metrics: DiscoveryFamilies,
 }
 
@@ -70,19 +71,22 @@ impl Discovery {
                 .into_iter()
                 .map(|rules| Ok((rules.clone(), self.metrics.service(&rules.name)?)))
                 .collect::<anyhow::Result<_>>()?;
-            // Services that share a stream share its pace: the quicker one.
+            // Services that share a stream share its pace, the quicker one, and read as the stricter one asks.
             let relist = services.iter().map(|(rules, _)| rules.pods.relist).min().unwrap_or_default();
-            let read = services.iter().map(|(rules, _)| rules.pods.relist_read).next();
-            let read = read.unwrap_or(crate::config::RelistRead::Consistent);
+            let cached = services.iter().all(|(rules, _)| rules.pods.relist_read == RelistRead::Cached);
+            let read = if cached { RelistRead::Cached } else { RelistRead::Consistent };
             let mut source = Source::new(services);
             for (service, roles) in latches.get() {
-                roles.into_iter().for_each(|role| source.restore_latch(&service, role));
+                for role in roles {
+                    source.restore_latch(&service, role);
+                }
             }
             let stream = Stream {
                 scope,
                 source,
                 connect: Arc::clone(&self.connect),
                 changes: self.changes.clone(),
+                view: Arc::clone(&self.view),
                 relist,
                 read,
                 latches: Arc::clone(&latches),

@@ -32,6 +32,8 @@ pub struct Source {
     warned: HashMap<(Option<usize>, String), Reason>,
     /// A complete list was applied.
     synced: bool,
+    /// The rules changed.
+    judge_again: bool,
 }
 
 /// One service's view of them.
@@ -69,7 +71,14 @@ impl Source {
         wanted.sort_unstable();
         wanted.dedup();
         let services = services.into_iter().map(|(rules, metrics)| Served::new(rules, metrics)).collect();
-        Self { tracker: Tracker::default(), services, wanted, warned: HashMap::new(), synced: false }
+        Self {
+            tracker: Tracker::default(),
+            services,
+            wanted,
+            warned: HashMap::new(),
+            synced: false,
+            judge_again: false,
+        }
     }
 
     /// Annotations that some service reads.
@@ -125,16 +134,12 @@ impl Source {
 
     /// A DELETED event: the UID left at this version.
     pub fn deleted(&mut self, identity: &Identity, now: Instant) -> PodBatch {
-        match (&identity.uid, identity.version) {
-            (Some(uid), Some(version)) => {
-                let news = self.tracker.delete(uid, version);
-                self.batch(news, now)
-            }
-            _ => {
-                self.skip(identity, "a deletion without UID or version");
-                PodBatch::default()
-            }
-        }
+        let (Some(uid), Some(version)) = (&identity.uid, identity.version) else {
+            self.skip(identity, "a deletion without UID or version");
+            return PodBatch::default();
+        };
+        let news = self.tracker.delete(uid, version);
+        self.batch(news, now)
     }
 
     /// A complete list. Its Pods were decoded elsewhere; `bad`: those that could not be.
@@ -145,7 +150,9 @@ impl Source {
         bad: &[(Identity, String)],
         now: Instant,
     ) -> Reconciled {
-        bad.iter().for_each(|(identity, why)| self.skip(identity, why));
+        for (identity, why) in bad {
+            self.skip(identity, why);
+        }
         let unreadable: Vec<String> = bad.iter().filter_map(|(identity, _)| identity.uid.clone()).collect();
         let news = match self.tracker.list(version, pods, &unreadable) {
             Listed::Discarded => return Reconciled::Discarded,
@@ -154,16 +161,21 @@ impl Source {
         let first = !std::mem::replace(&mut self.synced, true);
         let changed = if first { Vec::new() } else { news.iter().map(|n| uid_of(n, version)).collect() };
         let mut batch = PodBatch::default();
-        for gone in news {
-            if let News::Gone(..) = gone {
-                self.say(gone, now, &mut batch);
+        let mut others = Vec::new();
+        for news in news {
+            match news {
+                News::Gone(..) => self.say(news, now, &mut batch),
+                News::Changed(known) => others.push(known),
             }
         }
-        self.look(true);
-        // Every listed Pod is said again: what failed to register, or waited for an address, gets its turn.
-        let all: Vec<Known> = self.tracker.pods().cloned().collect();
-        for known in all {
-            self.say(News::Changed(known), now, &mut batch);
+        // What is newly required, or asked for, counts for every Pod.
+        let again = self.look(true) | std::mem::take(&mut self.judge_again);
+        if again {
+            self.say_all(now, &mut batch);
+        } else {
+            for known in others {
+                self.say(News::Changed(known), now, &mut batch);
+            }
         }
         batch.listed = self.services.iter().map(|served| served.rules.service).collect();
         self.raise_alarms(now);
@@ -175,11 +187,27 @@ impl Source {
         let Some(news) = news else { return batch };
         self.say(news, now, &mut batch);
         if self.synced && self.look(false) {
-            let all: Vec<Known> = self.tracker.pods().cloned().collect();
-            all.into_iter().for_each(|known| self.say(News::Changed(known), now, &mut batch));
+            self.say_all(now, &mut batch);
         }
         self.raise_alarms(now);
         batch
+    }
+
+    fn say_all(&mut self, now: Instant, batch: &mut PodBatch) {
+        let all: Vec<Known> = self.tracker.pods().cloned().collect();
+        for known in all {
+            self.say(News::Changed(known), now, batch);
+        }
+    }
+
+    /// The models of a service as the configuration has them now. Pods are judged by them from the next list on.
+    pub fn set_models(&mut self, service: usize, models: &[String]) {
+        for served in self.services.iter_mut().filter(|s| s.rules.service == service) {
+            if served.rules.models != models {
+                served.rules.models = models.to_vec();
+                self.judge_again = true;
+            }
+        }
     }
 
     fn say(&mut self, news: News, now: Instant, batch: &mut PodBatch) {

@@ -10,6 +10,14 @@ use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Reg
 use super::{build, names};
 use crate::types::clock::{self, Instant};
 
+/// Words of what is rare and worth an alert.
+const RELISTS: [&str; 3] = ["ok", "discarded", "error"];
+const SKIPPED: [&str; 4] = ["bad_object", "no_address", "no_port", "wrong_role"];
+const ROLES: [&str; 3] = ["prefill", "decode", "mixed"];
+
+/// Which of two families, reason, service.
+type Series = (u8, &'static str, String);
+
 /// The vecs; one per process.
 #[derive(Debug, Clone)]
 pub struct DiscoveryFamilies {
@@ -17,7 +25,7 @@ pub struct DiscoveryFamilies {
     /// Every service's clocks: ages are worked out before a scrape.
     clocks: Arc<Mutex<Vec<DiscoveryMetrics>>>,
     /// Series of endpoints and Pods by reason that exist.
-    seen: Arc<Mutex<HashSet<(u8, &'static str, String)>>>,
+    seen: Arc<Mutex<HashSet<Series>>>,
     pub snapshot_version: IntGauge,
     pub lanes: LaneMetrics,
 }
@@ -91,6 +99,13 @@ impl DiscoveryFamilies {
     /// Handles of a service that has Pods. Once for each.
     pub fn service(&self, name: &str) -> Result<DiscoveryMetrics> {
         super::vocabulary::check_service(name)?;
+        let Vecs { relists, skipped, mass, .. } = &*self.vecs;
+        // From the start with 0: an alert on their increase has to see the first one.
+        for (vec, words) in [(relists, &RELISTS[..]), (skipped, &SKIPPED), (mass, &ROLES)] {
+            for word in words {
+                vec.get_metric_with_label_values(&[word, name])?;
+            }
+        }
         let metrics = DiscoveryMetrics {
             service: name.into(),
             vecs: Arc::clone(&self.vecs),

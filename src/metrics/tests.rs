@@ -38,6 +38,12 @@ fn exercised() -> (Arc<Metrics>, EndpointMetrics) {
     metrics.router.error("no_endpoint");
     let endpoint = metrics.endpoints.for_endpoint("http://10.0.0.1:8000", "mixed");
     endpoint.leg(LegOutcome::Ok, Duration::from_millis(700), Some(Duration::from_millis(80)));
+    let pods = metrics.discovery.service("svc").unwrap();
+    pods.list_failed("timeout");
+    pods.watch_ended("end");
+    pods.latched("prefill");
+    metrics.discovery.set_endpoints("svc", "not_ready", 1, 1);
+    metrics.discovery.refresh_ages();
     (metrics, endpoint)
 }
 
@@ -82,7 +88,7 @@ fn the_document_and_the_list_agree() {
         labels.sort_unstable();
         let kind = format!("{:?}", family.kind).to_lowercase();
         let stability = format!("{:?}", family.stability).to_lowercase();
-        vec![family.name.to_owned(), kind, labels.join(", "), stability, family.help.to_owned()]
+        vec![family.name.to_owned(), kind, labels.join(", "), stability, family.help.replace('`', "")]
     };
     let expected: BTreeSet<Vec<String>> = ALL.iter().map(row).collect();
     assert_eq!(rows, expected);
@@ -142,6 +148,72 @@ fn only_the_current_phase_is_one() {
     metrics.router.phase("draining");
     let text = metrics.render();
     assert!(text.contains(&line("draining", 1)) && text.contains(&line("running", 0)));
+}
+
+/// What the API server told, as a scrape shows it.
+#[tokio::test(start_paused = true)]
+async fn ages_of_a_view_grow_until_it_is_told_anew() {
+    let metrics = metrics();
+    let pods = metrics.discovery.service("svc").unwrap();
+    let shown = |view: &str, watch: &str| {
+        metrics.discovery.refresh_ages();
+        let text = metrics.render();
+        for (of, age) in [("view", view), ("watch", watch)] {
+            let line = format!("tandem_discovery_{of}_age_seconds{{service=\"svc\"}} {age}\n");
+            assert!(text.contains(&line), "{line} not in\n{text}");
+        }
+    };
+    tokio::time::advance(Duration::from_secs(3)).await;
+    shown("3", "3");
+    pods.list_applied();
+    pods.watch_opened();
+    tokio::time::advance(Duration::from_secs(20)).await;
+    pods.watch_heard();
+    shown("20", "0");
+    pods.list_failed("timeout");
+    pods.list_discarded();
+    shown("20", "0");
+}
+
+#[test]
+fn what_alerts_look_at_is_there_before_it_happens() {
+    let metrics = metrics();
+    let pods = metrics.discovery.service("svc").unwrap();
+    let before = metrics.render();
+    for (family, label) in [
+        ("discovery_skipped_objects_total", "reason=\"no_port\""),
+        ("discovery_relists_total", "result=\"error\""),
+        ("mass_withdrawals_total", "role=\"decode\""),
+        ("discovery_drift_total", ""),
+    ] {
+        let comma = if label.is_empty() { "" } else { "," };
+        let line = format!("tandem_{family}{{{label}{comma}service=\"svc\"}}");
+        assert!(before.contains(&format!("{line} 0\n")), "{line} not in\n{before}");
+    }
+    pods.skipped("no_port");
+    pods.list_failed("timeout");
+    pods.mass_withdrawal("decode");
+    let series = |text: &str, family: &str| text.matches(&format!("tandem_{family}{{")).count();
+    let after = metrics.render();
+    for family in ["discovery_skipped_objects_total", "discovery_relists_total", "mass_withdrawals_total"] {
+        assert_eq!(series(&after, family), series(&before, family), "{family}");
+    }
+}
+
+#[test]
+fn a_reason_that_was_there_stays_with_zero() {
+    let metrics = metrics();
+    let line = |family: &str, reason: &str, n: u64| {
+        format!("tandem_{family}{{reason=\"{reason}\",service=\"svc\"}} {n}\n")
+    };
+    metrics.discovery.set_endpoints("svc", "not_ready", 2, 0);
+    let text = metrics.render();
+    assert!(text.contains(&line("endpoints", "not_ready", 2)), "{text}");
+    assert!(!text.contains("tandem_pods_without_endpoint{"), "no series for what never was: {text}");
+    metrics.discovery.set_endpoints("svc", "not_ready", 0, 1);
+    let text = metrics.render();
+    assert!(text.contains(&line("endpoints", "not_ready", 0)), "{text}");
+    assert!(text.contains(&line("pods_without_endpoint", "not_ready", 1)), "{text}");
 }
 
 #[test]

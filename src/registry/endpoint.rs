@@ -96,7 +96,7 @@ impl Endpoint {
             reason: AtomicU8::new(Reason::Selectable as u8),
             withdrawals: Notify::new(),
             detail: ArcSwapOption::empty(),
-            pool: Pool::new(threads, upstream.idle),
+            pool: Pool::of(&at.host, threads, upstream.idle),
             ejection: Ejection::default(),
             handoffs: Handoffs::default(),
             kv_guard: AtomicBool::new(false),

@@ -1,6 +1,6 @@
 //! Prometheus text as a value: look up, add up, compare.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Labels of one sample, sorted by name.
 pub type Labels = BTreeMap<String, String>;
@@ -16,12 +16,14 @@ pub struct Scrape {
 impl Scrape {
     /// Parses a text exposition; panics on a line that is none, and on a sample that occurs twice.
     pub fn parse(text: &str) -> Self {
-        let mut scrape = Self::default();
+        let (mut scrape, mut seen) = (Self::default(), HashSet::new());
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             if let Some(comment) = line.strip_prefix('#') {
                 scrape.comment(comment.trim_start());
             } else {
-                scrape.sample(line);
+                let (name, labels, value) = split(line).unwrap_or_else(|| panic!("not a sample: {line:?}"));
+                assert!(seen.insert((name.clone(), labels.clone())), "twice: {line:?}");
+                scrape.samples.entry(name).or_default().push((labels, value));
             }
         }
         scrape
@@ -32,13 +34,6 @@ impl Scrape {
         if let (Some("TYPE"), Some(name), Some(kind)) = (words.next(), words.next(), words.next()) {
             self.types.insert(name.to_owned(), kind.to_owned());
         }
-    }
-
-    fn sample(&mut self, line: &str) {
-        let (name, labels, value) = split(line).unwrap_or_else(|| panic!("not a sample: {line:?}"));
-        let samples = self.samples.entry(name).or_default();
-        assert!(samples.iter().all(|(have, _)| *have != labels), "twice: {line:?}");
-        samples.push((labels, value));
     }
 
     /// The value of exactly this series, or `None`.

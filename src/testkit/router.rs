@@ -58,7 +58,7 @@ pub struct TestRouter {
     net: Option<MemoryNet>,
     workers: Vec<Arc<Worker>>,
     ended: Vec<JoinHandle<()>>,
-    /// Every endpoint there ever was.
+    /// Those of the configuration.
     endpoints: Vec<Arc<Endpoint>>,
     log: PathBuf,
     /// Discovery ends with the router.
@@ -228,8 +228,19 @@ impl TestRouter {
         service.prefills.iter().chain(&service.decodes).cloned().collect()
     }
 
-    /// Endpoints in configuration order.
-    /// Endpoints by service, there prefills first, then decodes, then mixed ones, each in configuration order.
+    /// Endpoints of the configuration and all that the registry knows now, departed ones included.
+    fn known(&self) -> Vec<Arc<Endpoint>> {
+        let snapshot = self.shared.view.load();
+        let mut all = self.endpoints.clone();
+        all.extend(snapshot.services.iter().flat_map(|s| s.all().cloned()));
+        all.extend(snapshot.departed.iter().map(|gone| Arc::clone(&gone.endpoint)));
+        all.sort_by_key(|e| e.id);
+        all.dedup_by_key(|e| e.id);
+        all
+    }
+
+    /// Those of the configuration by service, there prefills first, then decodes, then mixed ones, each in configuration
+    /// order.
     pub fn endpoints(&self) -> &[Arc<Endpoint>] {
         &self.endpoints
     }
@@ -262,7 +273,7 @@ impl TestRouter {
     pub async fn assert_pair_invariants(&self, prefills: &[&EngineHandle], others: &[&EngineHandle]) {
         let engines = [prefills, others].concat();
         eventually(SETTLE, "nothing is in flight, held or running", || self.at_rest()).await;
-        let idle: usize = self.endpoints.iter().map(|e| e.pool.len()).sum();
+        let idle: usize = self.known().iter().map(|e| e.pool.len()).sum();
         eventually(SETTLE, "upstream connections are those in the pools", || {
             let open: usize = engines.iter().map(|e| e.log.open_connections()).sum();
             if open <= idle { Ok(()) } else { Err(format!("{open} open at engines, {idle} idle in pools")) }
@@ -282,7 +293,7 @@ impl TestRouter {
                 wrong.push(format!("{what} = {n}"));
             }
         };
-        for endpoint in &self.endpoints {
+        for endpoint in self.known() {
             zero(&format!("holds on {}", endpoint.url), endpoint.holds());
         }
         zero("in-flight permits", self.shared.in_flight.used());

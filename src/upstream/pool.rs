@@ -8,6 +8,9 @@
 //!
 //! The pool belongs to its endpoint and closes with it.
 
+use std::iter;
+use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
@@ -16,6 +19,9 @@ use crossbeam_queue::ArrayQueue;
 use super::conn::Conn;
 use crate::types::clock;
 
+/// Life of a connection to a name. What the name stands for changes, and is looked up by new connections only: without an end
+/// the old addresses would keep all of the load, and new ones get none (reqwest#2333).
+const OF_A_NAME: Duration = Duration::from_secs(30);
 /// Connections a thread keeps for itself.
 const SLOT: usize = 32;
 /// Connections that may wait for any thread.
@@ -30,12 +36,30 @@ const TRUST: Duration = Duration::from_millis(100);
 struct Slot {
     /// The one put back last.
     hot: ArrayQueue<Conn>,
-    rest: ArrayQueue<Conn>,
+    rest: Later<{ SLOT - 1 }>,
+}
+
+/// Room that is made when it is used first: of thousands of endpoints most need none at any time.
+#[derive(Debug, Default)]
+struct Later<const N: usize>(OnceLock<ArrayQueue<Conn>>);
+
+impl<const N: usize> Later<N> {
+    fn push(&self, conn: Conn) -> Result<(), Conn> {
+        self.0.get_or_init(|| ArrayQueue::new(N)).push(conn)
+    }
+
+    fn pop(&self) -> Option<Conn> {
+        self.0.get()?.pop()
+    }
+
+    fn len(&self) -> usize {
+        self.0.get().map_or(0, ArrayQueue::len)
+    }
 }
 
 impl Slot {
     fn new() -> Self {
-        Self { hot: ArrayQueue::new(1), rest: ArrayQueue::new(SLOT - 1) }
+        Self { hot: ArrayQueue::new(1), rest: Later::default() }
     }
 
     fn pop(&self) -> Option<Conn> {
@@ -54,8 +78,8 @@ impl Slot {
         self.hot.len() + self.rest.len()
     }
 
-    fn queues(&self) -> [&ArrayQueue<Conn>; 2] {
-        [&self.hot, &self.rest]
+    fn queues(&self) -> impl Iterator<Item = &ArrayQueue<Conn>> {
+        iter::once(&self.hot).chain(self.rest.0.get())
     }
 }
 
@@ -69,8 +93,10 @@ pub struct Reused {
 #[derive(Debug)]
 pub struct Pool {
     slots: Box<[Slot]>,
-    overflow: ArrayQueue<Conn>,
+    overflow: Later<OVERFLOW>,
     idle: Duration,
+    /// One that is older is not used again.
+    life: Duration,
     closed: AtomicBool,
 }
 
@@ -78,7 +104,15 @@ impl Pool {
     /// A pool for `threads` traffic threads whose connections wait at most `idle`.
     pub fn new(threads: usize, idle: Duration) -> Self {
         let slots = (0..threads.max(1)).map(|_| Slot::new()).collect();
-        Self { slots, overflow: ArrayQueue::new(OVERFLOW), idle, closed: AtomicBool::new(false) }
+        let overflow = Later::default();
+        Self { slots, overflow, idle, life: Duration::MAX, closed: AtomicBool::new(false) }
+    }
+
+    /// The same for the engine at `host`: connections to a name, and not to an address, live for [`OF_A_NAME`] at most.
+    #[must_use]
+    pub fn of(host: &str, threads: usize, idle: Duration) -> Self {
+        let life = if host.parse::<IpAddr>().is_ok() { Duration::MAX } else { OF_A_NAME };
+        Self { life, ..Self::new(threads, idle) }
     }
 
     /// Most connections that wait in a pool of so many threads.
@@ -105,10 +139,10 @@ impl Pool {
 
     fn revive(&self, mut conn: Conn, thread: usize) -> Option<Reused> {
         let idle = clock::recent().saturating_duration_since(conn.idle_since?);
-        if idle >= self.idle {
+        if idle >= self.idle || self.is_old(&conn) {
             return None;
         }
-        let moved = conn.home != thread;
+        let moved = conn.home as usize != thread;
         if !conn.buf.is_empty() || !conn.io.quiet(moved || idle >= TRUST) {
             return None;
         }
@@ -121,11 +155,12 @@ impl Pool {
     /// Puts a connection back at the clean end of a message. Closes it where there is no room or no endpoint any more.
     pub fn put(&self, mut conn: Conn) {
         // What has arrived behind the message, bytes or a FIN, is often known already, without asking the kernel.
-        if self.is_closed() || self.idle.is_zero() || !conn.buf.is_empty() || !conn.io.quiet(false) {
+        let keeps = !self.is_closed() && !self.idle.is_zero() && !self.is_old(&conn);
+        if !keeps || !conn.buf.is_empty() || !conn.io.quiet(false) {
             return;
         }
         conn.rest();
-        if let Some(slot) = self.slots.get(conn.home)
+        if let Some(slot) = self.slots.get(conn.home as usize)
             && let Err(conn) = slot.push(conn)
         {
             let _ = self.overflow.push(conn);
@@ -135,7 +170,7 @@ impl Pool {
 
     /// Closes what has waited too long. Called about once a second by each thread for its own slot.
     pub fn sweep(&self, thread: usize) {
-        for queue in self.slots.get(thread).into_iter().flat_map(Slot::queues).chain([&self.overflow]) {
+        for queue in self.slots.get(thread).into_iter().flat_map(Slot::queues).chain(self.overflow.0.get()) {
             for _ in 0..queue.len() {
                 let Some(mut conn) = queue.pop() else { break };
                 let fresh =
@@ -169,6 +204,11 @@ impl Pool {
         self.len() == 0
     }
 
+    fn is_old(&self, conn: &Conn) -> bool {
+        self.life != Duration::MAX
+            && u128::from(clock::ms(clock::recent()).saturating_sub(conn.born)) >= self.life.as_millis()
+    }
+
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -188,7 +228,7 @@ impl Pool {
     }
 
     fn queues(&self) -> impl Iterator<Item = &ArrayQueue<Conn>> {
-        self.slots.iter().flat_map(Slot::queues).chain([&self.overflow])
+        self.slots.iter().flat_map(Slot::queues).chain(self.overflow.0.get())
     }
 }
 

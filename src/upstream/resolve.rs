@@ -50,7 +50,7 @@ impl Default for Names {
 
 impl Names {
     /// `lookup` may block.
-    fn new(lookup: impl Fn(&str) -> Found + Send + Sync + 'static) -> Self {
+    pub(super) fn new(lookup: impl Fn(&str) -> Found + Send + Sync + 'static) -> Self {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         Self { known: Mutex::default(), places, lookup: Arc::new(lookup) }
     }

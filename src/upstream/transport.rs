@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -149,7 +149,8 @@ pub trait Dial: Send + Sync + fmt::Debug {
     fn dial(&self, host: &str, port: u16) -> DialFuture;
 }
 
-/// TCP, with `TCP_NODELAY`. Every address of a name is tried in order.
+/// TCP, with `TCP_NODELAY`. Every address of a name is tried, beginning with any of them: a resolver that always answers in
+/// the same order must not give all connections to the first.
 #[derive(Debug, Clone, Default)]
 pub struct TcpDial {
     names: Arc<Names>,
@@ -162,9 +163,19 @@ impl Dial for TcpDial {
         }
         let (names, host) = (Arc::clone(&self.names), host.to_owned());
         Box::pin(async move {
-            let addresses = names.resolve(&host, port).await?;
+            let mut addresses = names.resolve(&host, port).await?;
+            begin_anywhere(&mut addresses);
             connected(TcpStream::connect(addresses.as_slice()).await?)
         })
+    }
+}
+
+/// Among those of the family that the system prefers.
+fn begin_anywhere(addresses: &mut [SocketAddr]) {
+    let first = addresses.first().map(SocketAddr::is_ipv4);
+    let same = addresses.iter().take_while(|at| Some(at.is_ipv4()) == first).count();
+    if let (Some(preferred), 2..) = (addresses.get_mut(..same), same) {
+        preferred.rotate_left(fastrand::usize(..same));
     }
 }
 
@@ -172,3 +183,7 @@ fn connected(stream: TcpStream) -> io::Result<Io> {
     stream.set_nodelay(true)?;
     Ok(Io::Tcp(stream))
 }
+
+#[cfg(test)]
+#[path = "tests/transport.rs"]
+mod tests;

@@ -1,10 +1,12 @@
 //! Commands that look at a running router, and what a package installs beside the binary.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tandem::testkit::engine::{Engine, Script};
 use tandem::testkit::fixtures::{chat_body, post_chat};
+use tandem::testkit::kube::{Fault, RequestKind};
 
-use super::process::{Process, run, tandem};
+use super::pods::{Cluster, endpoint, pod};
+use super::process::{Process, poll, run, tandem};
 
 async fn asked(command: &str, process: &Process, more: &[&str]) -> (Option<i32>, String, String) {
     let url = format!("http://{}", process.admin);
@@ -80,6 +82,86 @@ async fn endpoints_are_listed_by_role_in_the_order_of_a_request() {
     let (_, out, _) = asked("endpoints", &process, &[]).await;
     let roles: Vec<_> = out.lines().skip(1).filter_map(|line| line.split_whitespace().nth(2)).collect();
     assert_eq!(roles, ["prefill", "decode", "mixed"], "{out}");
+}
+
+#[tokio::test]
+async fn pods_are_shown_with_what_is_known_of_them() {
+    let engine = Engine::start_tcp(Script::openai("m")).await;
+    let cluster = Cluster::start().await;
+    let named =
+        pod("chat-0", &engine).label("tandem.dev/revision", "r7").label("tandem.dev/pairing-token", "kv-2");
+    cluster.api.create(named);
+    cluster.api.create(pod("chat-1", &engine).ready("False"));
+    cluster.api.create(pod("chat-2", &engine).annotation("tandem.dev/ports", "http"));
+    let process = cluster.ready_router("").await;
+    cluster.api.update("default", "chat-0", |pod| {
+        pod["metadata"]["annotations"]["tandem.dev/drain"] = "new disk".into();
+    });
+    poll("the drain", async || endpoint(&process, &engine).await.unwrap()["selectable"] == false).await;
+    let (code, out, err) = asked("endpoints", &process, &[]).await;
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let words = |begins: &str| {
+        let line =
+            out.lines().find(|line| line.split_whitespace().nth(1) == Some(begins) || line.contains(begins));
+        line.unwrap_or_else(|| panic!("{out}")).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let url = engine.url();
+    let row = words(&url);
+    assert_eq!(row[1..5], ["chat", "mixed", &url, "NO"], "{out}");
+    assert_eq!(row[6..], ["0", "default/chat-0", "r7", "kv-2", "drain_annotation:", "new", "disk"], "{out}");
+    assert!(out.contains("\n\nSERVICE  POD WITHOUT ENDPOINT"), "{out}");
+    assert_eq!(
+        (&*words("default/chat-1")[0], &words("default/chat-1")[3..]),
+        ("chat", &["not_ready".to_owned()][..])
+    );
+    assert!(
+        words("default/chat-2").join(" ").contains("no_port: tandem.dev/ports: \"http\" is no port"),
+        "{out}"
+    );
+    let (_, out, _) = asked("endpoints", &process, &["--output", "json"]).await;
+    let [mut shown, mut real]: [Value; 2] =
+        [serde_json::from_str(&out).unwrap(), process.admin_get("/endpoints").await.json()];
+    for document in [&mut shown, &mut real] {
+        for list in ["endpoints", "pods"] {
+            for row in document[list].as_array_mut().unwrap() {
+                assert!(row["since_s"].take().is_u64());
+            }
+        }
+    }
+    assert_eq!(shown, real, "the document as it is");
+    let (code, out, _) = asked("status", &process, &[]).await;
+    assert!(code == Some(0) && !out.contains("Pods"), "known: {out}");
+}
+
+#[tokio::test]
+async fn status_says_why_pods_are_not_known() {
+    let engine = Engine::start_tcp(Script::openai("m")).await;
+    for (fault, state, status, said) in [
+        (
+            Fault::status(403),
+            "refused",
+            json!(403),
+            "chat: the API server REFUSES its Pods with 403: the router's",
+        ),
+        (Fault::BlackHole, "waiting", Value::Null, "chat: its Pods are not known yet, the first list"),
+    ] {
+        let cluster = Cluster::start().await;
+        cluster.api.create(pod("chat-0", &engine));
+        cluster.api.always(RequestKind::List, Some(fault));
+        let process = cluster.router("").await;
+        let discovery =
+            async || process.admin_get("/status").await.json()["services"][0]["discovery"].clone();
+        let wanted = json!({"state": state, "status": status});
+        poll(state, async || discovery().await == wanted).await;
+        let (code, out, _) = asked("status", &process, &[]).await;
+        assert!(code == Some(1) && out.contains("NOT READY, awaiting endpoints of chat ("), "{out}");
+        assert!(out.contains(said), "{out}");
+        assert!(
+            out.lines()
+                .any(|line| line.split_whitespace().eq(["chat", "plain", "any", "-", "0/0", "0", "0"])),
+            "{out}"
+        );
+    }
 }
 
 #[tokio::test]

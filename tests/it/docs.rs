@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use http::{Request, StatusCode};
 use tandem::config::KEYS;
+use tandem::metrics::names;
 use tandem::proxy::dispatch::REASONS;
 use tandem::proxy::error::{Failure, Refusal, Shed};
 use tandem::proxy::request::head;
 use tandem::proxy::request::peek::peek;
 use tandem::proxy::rescue::{CODES, Rescue, error_json, rescue};
-use tandem::registry::Role;
+use tandem::registry::{Reason, Role};
 use tandem::upstream::{Fault, LegError, Written};
 
 fn root() -> PathBuf {
@@ -94,6 +95,7 @@ fn others() -> Vec<Failure> {
         Failure::PrefillNoKv,
         tandem::proxy::dispatch::unsupported("n", "why"),
         Failure::NoBootstrap,
+        Failure::Unobservable("x".to_owned()),
         Failure::Internal("x"),
         leg(Fault::Connect, Written::Nothing),
         leg(Fault::ConnectTimeout, Written::Nothing),
@@ -146,6 +148,63 @@ fn codes_of_the_access_log_alone_are_those_in_the_code() {
     let in_code: BTreeSet<String> =
         words.filter(|w| w.starts_with("client_") || w.starts_with("upstream_")).map(str::to_owned).collect();
     assert_eq!(documented, in_code);
+}
+
+/// Rows under a heading, up to the next one.
+fn rows_of(document: &str, heading: &str) -> Vec<Vec<String>> {
+    let (_, rest) = document.split_once(&format!("\n## {heading}\n")).expect("a heading");
+    rows(rest.split("\n## ").next().unwrap_or_default())
+}
+
+#[test]
+fn every_reason_of_an_endpoint_is_documented_with_what_to_do() {
+    let table = rows_of(&text("docs/discovery.md"), "Reasons");
+    let words: Vec<&str> = table.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(words, Reason::ALL.map(Reason::as_str), "one row for each, in their order");
+    for row in &table {
+        assert!(row.len() == 3 && row[1].len() > 12 && !row[2].is_empty(), "{row:?}");
+    }
+    // The order of the checks names nothing else.
+    let checks = rows(&text("docs/discovery.md").replace("| it", "| `it`").replace("| its", "| `its`"));
+    let named: BTreeSet<&str> =
+        checks.iter().filter(|row| row.len() == 2).flat_map(|row| row[1].split(", ")).collect();
+    let known: BTreeSet<&str> = words.into_iter().collect();
+    assert!(named.len() > 10 && named.is_subset(&known), "{:?}", named.difference(&known));
+}
+
+#[test]
+fn every_kind_of_failure_of_the_api_server_is_documented() {
+    let documented: BTreeSet<String> = rows_of(&text("docs/discovery.md"), "When the API server fails")
+        .into_iter()
+        .map(|row| row[0].clone())
+        .collect();
+    let source = text("src/discovery/kube/failure.rs");
+    let words = source.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("Self::")?
+            .split_once(" => \"")
+            .and_then(|(_, rest)| rest.strip_suffix("\","))
+    });
+    assert_eq!(documented, words.map(str::to_owned).collect());
+}
+
+/// In a table, a query or a sentence of any document.
+#[test]
+fn every_metric_that_a_document_names_exists() {
+    let known: BTreeSet<&str> = names::ALL.iter().map(|family| family.name).collect();
+    let is_known = |name: &str| {
+        let bare =
+            ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        known.contains(name) || known.contains(bare)
+    };
+    let mut unknown = BTreeSet::new();
+    for document in files("docs", ".md").into_iter().chain([root().join("README.md")]) {
+        let text = std::fs::read_to_string(&document).expect("a document");
+        let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+        let named = words.filter(|word| word.starts_with("tandem_") && !word.ends_with('_'));
+        unknown.extend(named.filter(|name| !is_known(name)).map(str::to_owned));
+    }
+    assert_eq!(unknown, BTreeSet::new());
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Process {
     /// With these flags after `router`; listens on free ports and is ready when this returns. Diagnostics are JSON, the
     /// access log goes to standard output.
     pub(crate) async fn start(flags: &[&str]) -> Self {
-        Self::spawn(flags, true).await
+        Self::ready(flags, true).await
     }
 
     /// With this configuration file, written to `dir`; the listeners stay on free ports.
@@ -50,10 +50,18 @@ impl Process {
 
     /// The same, with a standard output that nobody reads: a pipe that fills up.
     pub(crate) async fn start_unread(flags: &[&str]) -> Self {
-        Self::spawn(flags, false).await
+        Self::ready(flags, false).await
     }
 
-    async fn spawn(flags: &[&str], read: bool) -> Self {
+    /// With listed endpoints it is ready as soon as it serves.
+    async fn ready(flags: &[&str], read: bool) -> Self {
+        let process = Self::launch(flags, read).await;
+        assert_eq!(process.admin_get("/readyz").await.status(), 200);
+        process
+    }
+
+    /// Serves when this returns, ready or not. `read`: its standard output is.
+    pub(crate) async fn launch(flags: &[&str], read: bool) -> Self {
         let mut command = tandem("router");
         let mut child = command.args(["--log-format", "json"]).args(flags).spawn().unwrap();
         let out = if read { Sink::of(child.stdout.take().unwrap()) } else { Sink::default() };
@@ -64,9 +72,7 @@ impl Process {
         })
         .await;
         let address = |key: &str| serving[key].as_str().unwrap().parse().unwrap();
-        let process = Self { front: address("listen"), admin: address("admin"), child, out, err };
-        assert_eq!(process.admin_get("/readyz").await.status(), 200);
-        process
+        Self { front: address("listen"), admin: address("admin"), child, out, err }
     }
 
     pub(crate) async fn client(&self) -> RawClient<TcpStream> {
@@ -100,7 +106,7 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        let pid = i32::try_from(self.pid()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
@@ -108,6 +114,10 @@ impl Process {
     pub(crate) async fn exited(&mut self, within: Duration) -> ExitStatus {
         let ended = tokio::time::timeout(within, self.child.wait()).await.ok();
         ended.unwrap_or_else(|| panic!("still running after {within:?}:\n{}", self.err.text())).unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
     }
 
     /// Standard output so far.

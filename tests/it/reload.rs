@@ -13,7 +13,7 @@ use tandem::testkit::fixtures::{chat_body, post_chat};
 use tandem::testkit::task::spawn;
 use tandem::types::clock::now;
 
-use super::process::{Process, SOON, poll};
+use super::process::{Process, SOON, poll, run, tandem};
 use super::replay::scale;
 
 /// A process, its file, and two engines.
@@ -84,6 +84,11 @@ impl Rig {
         }
         let after = self.engines.each_ref().map(|e| e.log.request_count());
         [after[0] > before[0], after[1] > before[1]]
+    }
+
+    /// One of them as the admin listener has it.
+    async fn endpoint(&self, engine: &EngineHandle) -> Option<Value> {
+        self.endpoints().await.into_iter().find(|e| e["url"] == engine.url())
     }
 
     /// What the admin listener lists.
@@ -207,10 +212,30 @@ async fn an_endpoint_that_leaves_the_file_takes_nothing_new_and_finishes_what_it
     a.log.wait_for(1, SOON).await;
     assert!(rig.reload(&yaml(&[b], "")).await);
     assert_eq!(rig.serving().await, [false, true]);
-    assert_eq!(rig.endpoints().await.len(), 1);
+    // It is shown for as long as it carries something, and for 15 s.
+    let left = rig.endpoint(a).await.unwrap();
+    let shown = ["gone", "selectable", "reason", "in_flight"].map(|key| &left[key]);
+    assert_eq!(shown, [&json!(true), &json!(false), &json!("removed"), &json!(1)]);
+    assert_eq!(rig.endpoint(b).await.unwrap()["gone"], false);
+    let path = format!("/endpoints/{}/drain", left["id"].as_str().unwrap());
+    assert_eq!(rig.process.admin_call("DELETE", &path, &[]).await.status(), 404, "it takes no orders");
+    // A drain of it waits for what it carries.
+    let admin = format!("http://{}", rig.process.admin);
+    let drain =
+        async |more: &[&str]| run(tandem("drain").args([&a.url(), "--admin", &admin]).args(more)).await;
+    let (code, out, err) = drain(&["--wait", "0s"]).await;
+    assert!(code == Some(1) && out.ends_with(" has 1 open\n"), "{code:?} {out}{err}");
+    let (code, out, err) = drain(&["--undo"]).await;
+    assert!(code == Some(1) && out.contains("does not list it"), "{code:?} {out}{err}");
+    let (code, out, _) = run(tandem("status").args(["--admin", &admin])).await;
+    assert!(code == Some(0) && out.lines().any(|line| line.split_whitespace().eq(SERVES)), "{out}");
     let answer = client.read_response().await.unwrap();
     assert!(answer.is_complete() && answer.text().ends_with("data: [DONE]\n\n"));
+    assert_eq!(drain(&[]).await.0, Some(0), "nothing is open there any more");
 }
+
+/// One of one is selectable, and the one that has left carries a request.
+const SERVES: [&str; 7] = ["chat", "plain", "any", "mixed", "1/1", "1", "0"];
 
 #[tokio::test]
 async fn an_endpoint_that_stays_keeps_its_drain_and_its_connections() {

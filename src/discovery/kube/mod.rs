@@ -6,8 +6,14 @@ mod client;
 mod failure;
 mod list;
 mod run;
+mod suspects;
 mod watch;
 
+/// What is asked of Pods, as the Role in `deploy/router/rbac.yaml` has it: these verbs and no other. Tests hold both to it: what
+/// the Role grants, and what a router really asks.
+pub const VERBS: &[&str] = &["list", "watch"];
+
 pub use client::{Connect, Connecting, KubeConnect};
-pub use list::Scope;
+pub use list::{Decoded, Scope, decode_list};
 pub use run::Stream;
+pub use watch::is_event;

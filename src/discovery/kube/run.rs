@@ -9,7 +9,6 @@
 //!   watch again.
 //! * A failure changes no endpoint (I9).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,20 +21,20 @@ use super::ask::{Asking, client, kept_after, of};
 use super::backoff::{Backoff, jittered};
 use super::client::Connect;
 use super::failure::{Failure, Kind};
-use super::list::{Pods, Read, Scope, list};
+use super::list::{Listed, Read, Scope, list};
+use super::suspects::Suspects;
 use super::watch::{Event, Watch};
 use crate::config::RelistRead;
 use crate::discovery::pod::Identity;
 use crate::discovery::source::{Reconciled, Source};
 use crate::discovery::state::LatchStore;
-use crate::registry::{Change, Handle, PodBatch};
+use crate::metrics::DiscoveryMetrics;
+use crate::registry::{Change, Handle, PodBatch, View};
 use crate::types::clock::{self, Instant};
 
 /// For each page of the first list, and for a whole later one.
 const FIRST_LIST: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(5);
-/// How long the watch may take to tell what a list has told.
-const LATE: Duration = Duration::from_secs(2);
 /// `relist_read: cached`: between two lists of the newest state.
 const CONSISTENT: Duration = Duration::from_mins(5);
 /// A watch that ends sooner, with nothing in it, counts as a failure.
@@ -48,6 +47,8 @@ pub struct Stream {
     pub source: Source,
     pub connect: Arc<dyn Connect>,
     pub changes: Handle,
+    /// Where a reload of the configuration shows.
+    pub view: View,
     pub relist: Duration,
     pub read: RelistRead,
     pub latches: Arc<LatchStore>,
@@ -56,10 +57,12 @@ pub struct Stream {
 /// A stream under way.
 struct Running {
     stream: Stream,
+    /// After failures of lists, and of watches: a list that works does not make a watch that fails again and again quicker.
     backoff: Backoff,
+    watch_backoff: Backoff,
     lister: Option<Client>,
     watcher: Option<Client>,
-    listing: Option<Asking<Pods>>,
+    listing: Option<Asking<Listed>>,
     opening: Option<Asking<Watch>>,
     watch: Option<Watch>,
     /// The watch has told something.
@@ -69,21 +72,27 @@ struct Running {
     next_list: Instant,
     /// When a watch is opened; `None`: after the next list.
     next_watch: Option<Instant>,
-    /// By UID: version and time of what a list changed and the watch has not told.
-    suspects: HashMap<String, (u64, Instant)>,
+    suspects: Suspects,
     consistent_due: Instant,
     /// The last list failed: nothing but the next list is asked for.
     list_down: bool,
     /// Open a new watch after the next list.
     reopen: bool,
-    /// The last failure that was written out.
-    told: Option<Kind>,
+    /// The last failures of lists and of watches that were written out.
+    told: [Option<Kind>; 2],
+}
+
+/// What fails.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    List,
+    Watch,
 }
 
 enum Next {
     Stop,
     Event(Result<Option<Event>, Failure>),
-    Listed(Option<Client>, Result<Pods, Failure>),
+    List(Option<Client>, Result<Listed, Failure>),
     Opened(Option<Client>, Result<Watch, Failure>),
     Timer,
 }
@@ -95,6 +104,7 @@ impl Stream {
         let mut running = Running {
             stream: self,
             backoff: Backoff::default(),
+            watch_backoff: Backoff::default(),
             lister: None,
             watcher: None,
             listing: None,
@@ -104,11 +114,11 @@ impl Stream {
             position: 0,
             next_list: now,
             next_watch: None,
-            suspects: HashMap::new(),
+            suspects: Suspects::default(),
             consistent_due: now,
             list_down: false,
             reopen: false,
-            told: None,
+            told: [None; 2],
         };
         while running.step(&stop).await {}
     }
@@ -123,7 +133,7 @@ impl Running {
             () = stop.cancelled() => Next::Stop,
             // Events before lists: what is newer should be known first. Neither order is wrong.
             event = next_event(&mut self.watch) => Next::Event(event),
-            (client, result) = of(&mut self.listing) => Next::Listed(client, result),
+            (client, result) = of(&mut self.listing) => Next::List(client, result),
             (client, result) = of(&mut self.opening) => Next::Opened(client, result),
             () = sleep_until(timer) => Next::Timer,
         };
@@ -133,7 +143,7 @@ impl Running {
             Next::Event(Ok(Some(event))) => self.event(event).await,
             Next::Event(Ok(None)) => self.ended(),
             Next::Event(Err(failure)) => self.watch_failed(&failure),
-            Next::Listed(client, result) => {
+            Next::List(client, result) => {
                 self.listing = None;
                 self.lister = client;
                 match result {
@@ -156,7 +166,7 @@ impl Running {
     fn timer(&self) -> Instant {
         let list = self.listing.is_none().then_some(self.next_list);
         let watch = self.next_watch.filter(|_| self.opening.is_none());
-        let late = self.suspects.values().map(|(_, since)| *since + LATE).min();
+        let late = self.suspects.due();
         let far = clock::now() + Duration::from_hours(1);
         [list, watch, late].into_iter().flatten().min().unwrap_or(far)
     }
@@ -216,14 +226,15 @@ impl Running {
         debug!(namespace = self.stream.scope.shown(), selector = %self.stream.scope.selector, "watching Pods");
         self.watch = Some(watch);
         self.heard = false;
-        self.each(|metrics| metrics.watch_opened());
+        self.each(DiscoveryMetrics::watch_opened);
     }
 
     async fn event(&mut self, event: Event) {
         if !matches!(event, Event::Error(_)) {
             self.heard = true;
-            self.backoff.reset();
-            self.each(|metrics| metrics.watch_heard());
+            self.watch_backoff.reset();
+            self.told[What::Watch as usize] = None;
+            self.each(DiscoveryMetrics::watch_heard);
         }
         let now = clock::now();
         match event {
@@ -244,13 +255,8 @@ impl Running {
 
     /// The watch has told this.
     fn saw(&mut self, identity: &Identity) {
-        let version = identity.version.unwrap_or(0);
-        self.position = self.position.max(version);
-        if let Some(uid) = &identity.uid
-            && self.suspects.get(uid).is_some_and(|(wanted, _)| version >= *wanted)
-        {
-            self.suspects.remove(uid);
-        }
+        self.position = self.position.max(identity.version.unwrap_or(0));
+        self.suspects.told(identity);
     }
 
     /// The server ended it, as it does every few minutes.
@@ -258,7 +264,7 @@ impl Running {
         let watch = self.watch.take();
         let lasted = watch.map(|watch| clock::now().saturating_duration_since(watch.opened));
         let short = !self.heard && lasted.is_some_and(|lasted| lasted < SHORT);
-        let wait = if short { self.backoff.next(None, self.stream.relist) } else { Duration::ZERO };
+        let wait = if short { self.watch_backoff.next(None, self.stream.relist) } else { Duration::ZERO };
         self.next_watch = Some(clock::now() + wait);
         self.each(|metrics| metrics.watch_ended("end"));
     }
@@ -266,8 +272,8 @@ impl Running {
     fn watch_failed(&mut self, failure: &Failure) {
         self.watch = None;
         self.each(|metrics| metrics.watch_ended(failure.kind.as_str()));
-        self.tell("watch", failure);
-        let at = clock::now() + self.backoff.next(failure.retry_after, self.stream.relist);
+        self.tell(What::Watch, failure);
+        let at = clock::now() + self.watch_backoff.next(failure.retry_after, self.stream.relist);
         if failure.kind.wants_new_client() {
             self.watcher = None;
         }
@@ -282,25 +288,26 @@ impl Running {
         }
     }
 
-    async fn listed(&mut self, Pods { version, pods, bad }: Pods) {
+    async fn listed(&mut self, Listed { version, pods, bad }: Listed) {
         let now = clock::now();
         self.next_list = now + jittered(self.stream.relist);
         self.list_down = false;
+        for service in &self.stream.view.load().services {
+            self.stream.source.set_models(service.index, &service.config.models);
+        }
         match self.stream.source.list(version, pods, &bad, now) {
             Reconciled::Discarded => {
-                self.each(|metrics| metrics.list_discarded());
+                self.each(DiscoveryMetrics::list_discarded);
                 debug!(version, newest = self.stream.source.listed(), "an old list is discarded");
             }
             Reconciled::Applied(batch, changed) => {
                 self.backoff.reset();
-                if self.told.take().is_some() {
+                if self.told[What::List as usize].take().is_some() {
                     let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
                     info!(namespace, selector, "the API server answers again");
                 }
-                self.each(|metrics| metrics.list_applied());
-                for (uid, version) in changed {
-                    self.suspects.entry(uid).or_insert((version, now));
-                }
+                self.each(DiscoveryMetrics::list_applied);
+                self.suspects.listed(changed, now);
                 self.send(batch).await;
             }
         }
@@ -312,7 +319,7 @@ impl Running {
 
     async fn list_failed(&mut self, failure: &Failure) {
         self.each(|metrics| metrics.list_failed(failure.kind.as_str()));
-        self.tell("list", failure);
+        self.tell(What::List, failure);
         let now = clock::now();
         self.next_list = now + self.backoff.next(failure.retry_after, self.stream.relist);
         self.consistent_due = now;
@@ -333,9 +340,7 @@ impl Running {
 
     /// What the watch did not tell in time it has missed.
     fn judge_suspects(&mut self, now: Instant) {
-        let before = self.suspects.len();
-        self.suspects.retain(|_, (_, since)| now < *since + LATE);
-        let missed = before - self.suspects.len();
+        let missed = self.suspects.missed(now);
         if missed > 0 {
             self.each(|metrics| metrics.drifted(missed as u64));
             let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
@@ -355,20 +360,23 @@ impl Running {
         let _ = self.stream.changes.send(Change::Pods(batch)).await;
     }
 
-    fn each(&self, count: impl Fn(&crate::metrics::DiscoveryMetrics)) {
+    fn each(&self, count: impl Fn(&DiscoveryMetrics)) {
         self.stream.source.services().for_each(|(_, metrics)| count(metrics));
     }
 
     /// Each kind of failure once, until the server answers again.
-    fn tell(&mut self, what: &'static str, failure: &Failure) {
+    fn tell(&mut self, what: What, failure: &Failure) {
+        let told = &mut self.told[what as usize];
+        let again = *told == Some(failure.kind);
+        *told = Some(failure.kind);
+        let what = if matches!(what, What::List) { "list" } else { "watch" };
         let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
-        if self.told == Some(failure.kind) || failure.kind == Kind::Expired {
+        if again || failure.kind == Kind::Expired {
             debug!(what, namespace, selector, kind = failure.kind.as_str(), %failure, "Pod discovery still fails");
             return;
         }
-        self.told = Some(failure.kind);
         let hint = match failure.kind {
-            Kind::Forbidden => "the router's service account needs get, list and watch on pods there",
+            Kind::Forbidden => "the router's service account needs list and watch on pods there",
             Kind::Unauthorized => "its credentials are not accepted; they are read again",
             _ => "the endpoints known so far stay in use",
         };

@@ -108,6 +108,11 @@ impl Watch {
     }
 }
 
+/// Whether a line of a watch can be read.
+pub fn is_event(line: &[u8]) -> bool {
+    event(line).is_ok()
+}
+
 /// One line of a watch.
 pub(super) fn event(line: &[u8]) -> Result<Event, Failure> {
     #[derive(Deserialize)]

@@ -8,7 +8,7 @@ use tracing::warn;
 use super::super::listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerdict};
 use super::super::snapshot::PodNote;
 use super::super::sync::Synced;
-use super::*;
+use super::{Departed, Endpoint, Member, Reason, Writer, clock, info};
 
 /// What is known of Pods, by service and UID, and who owns which address.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) struct Books {
     services: Vec<HashMap<String, Entry>>,
     /// By `host:port`: the Pod that qualifies there.
     owners: HashMap<String, Owner>,
+    /// Two Pods had one address, some time.
+    contended: bool,
 }
 
 #[derive(Debug)]
@@ -23,6 +25,7 @@ struct Entry {
     pod: Arc<PodId>,
     /// Ids of its endpoints.
     endpoints: Vec<u64>,
+    born: Born,
     epoch: Option<u64>,
     /// Shown while it has no endpoint.
     note: Option<Arc<PodNote>>,
@@ -36,7 +39,11 @@ struct Owner {
 
 impl Books {
     pub(super) fn new(services: usize) -> Self {
-        Self { services: (0..services).map(|_| HashMap::new()).collect(), owners: HashMap::new() }
+        Self {
+            services: (0..services).map(|_| HashMap::new()).collect(),
+            owners: HashMap::new(),
+            contended: false,
+        }
     }
 
     pub(super) fn notes(&self) -> Arc<[Arc<PodNote>]> {
@@ -55,7 +62,8 @@ impl Books {
 
     fn entry(&mut self, service: usize, pod: &Arc<PodId>) -> Option<&mut Entry> {
         let book = self.services.get_mut(service)?;
-        let fresh = || Entry { pod: Arc::clone(pod), endpoints: Vec::new(), epoch: None, note: None };
+        let (endpoints, born) = (Vec::new(), Born::default());
+        let fresh = || Entry { pod: Arc::clone(pod), endpoints, born, epoch: None, note: None };
         Some(book.entry(pod.uid.clone()).or_insert_with(fresh))
     }
 }
@@ -68,9 +76,19 @@ impl Writer {
         for update in withdraw.into_iter().chain(register) {
             self.pod(update);
         }
+        // A service is not called known, and soon ready, before readers can see what is known of it.
+        if batch.listed.iter().any(|service| !self.is_known(*service)) {
+            self.flush();
+        }
         for service in batch.listed {
             self.set_sync(service, Synced::Listed);
         }
+    }
+
+    fn is_known(&self, service: usize) -> bool {
+        let snapshot = self.view.load();
+        let sync = snapshot.services.get(service).map(|service| service.sync.now());
+        matches!(sync, Some(Synced::Listed | Synced::Ready))
     }
 
     fn pod(&mut self, PodUpdate { service, pod, born, verdict }: PodUpdate) {
@@ -107,7 +125,11 @@ impl Writer {
             }
             return;
         }
-        self.release(service, &endpoints);
+        // An address stays with its Pod while that may still listen there: an older one that was overlooked must not get
+        // its requests.
+        if matches!(reason, Reason::NotRunning | Reason::NoAddress) {
+            self.release(service, &endpoints);
+        }
         for id in endpoints {
             let Some(member) = self.members.get_mut(&id) else { continue };
             member.source = Some(reason);
@@ -131,6 +153,7 @@ impl Writer {
     ) {
         let Some(config) = self.view.load().services.get(service).map(Arc::clone) else { return };
         let Some(entry) = self.books.entry(service, pod) else { return };
+        entry.born = born;
         let restarted = entry.epoch.replace(epoch).is_some_and(|before| before != epoch);
         let known = std::mem::take(&mut entry.endpoints);
         self.dirty.notes |= known.is_empty();
@@ -152,10 +175,18 @@ impl Writer {
             self.depart(id, Reason::Replaced);
         }
         for listener in new {
-            let metrics = |url: &str, role| self.families.for_endpoint(url, role);
-            let endpoint = Endpoint::new(&listener, self.threads, &config.config.upstream, metrics);
+            let (endpoint, drained) = self.revived(&listener).unwrap_or_else(|| {
+                let metrics = |url: &str, role| self.families.for_endpoint(url, role);
+                (Endpoint::new(&listener, self.threads, &config.config.upstream, metrics), false)
+            });
+            if config.sync.now() == Synced::Ready {
+                let (url, role) = (&endpoint.url, endpoint.role.as_str());
+                info!(endpoint = %url, role, pod = %pod.name, uid = %pod.uid, "endpoint registered");
+            }
             kept.push(endpoint.id);
-            self.members.insert(endpoint.id, Member::new(Arc::clone(&endpoint), &config.config, service));
+            let mut member = Member::new(Arc::clone(&endpoint), &config.config, service);
+            member.drained = drained;
+            self.members.insert(endpoint.id, member);
             self.dirty.added.entry(service).or_default().push(endpoint);
         }
         for id in &kept {
@@ -184,7 +215,10 @@ impl Writer {
         let Some(address) = self.members.get(&id).map(|m| m.endpoint.authority.clone()) else { return false };
         match self.books.owners.get(&address) {
             Some(owner) if owner.uid == uid => return true,
-            Some(owner) if owner.born > born => return false,
+            Some(owner) if owner.born > born => {
+                self.books.contended = true;
+                return false;
+            }
             Some(owner) => {
                 warn!(
                     address,
@@ -192,6 +226,7 @@ impl Writer {
                     before = owner.uid,
                     "a later Pod has the address of another; that one is withdrawn"
                 );
+                self.books.contended = true;
                 self.evict(&address, uid);
             }
             None => {}
@@ -212,29 +247,70 @@ impl Writer {
         }
     }
 
-    /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there.
+    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own. Also: whether an
+    /// operator had withdrawn it.
+    fn revived(&mut self, listener: &Listener) -> Option<(Arc<Endpoint>, bool)> {
+        let same = |gone: &Departed| gone.endpoint.pod == listener.pod && gone.endpoint.is_at(listener);
+        let at = self.departed.iter().position(same)?;
+        self.dirty.departed = true;
+        let Departed { endpoint, drained, .. } = self.departed.swap_remove(at);
+        Some((endpoint, drained))
+    }
+
+    /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there. Who waited for one
+    /// has it then.
     fn release(&mut self, service: usize, endpoints: &[u64]) {
         for id in endpoints {
             let Some(member) = self.members.get(id) else { continue };
-            let endpoint = &member.endpoint;
-            let Some(pod) = &endpoint.pod else { continue };
-            let shared = self.books.services.iter().enumerate().filter(|(other, _)| *other != service).any(
-                |(_, book)| {
-                    let entry = book.get(&pod.uid);
-                    entry.is_some_and(|entry| {
-                        entry
-                            .endpoints
-                            .iter()
-                            .filter_map(|id| self.members.get(id))
-                            .any(|m| m.source.is_none() && m.endpoint.authority == endpoint.authority)
-                    })
-                },
-            );
-            let owner = self.books.owners.get(&endpoint.authority);
-            if !shared && owner.is_some_and(|owner| owner.uid == pod.uid) {
-                let address = endpoint.authority.clone();
-                self.books.owners.remove(&address);
+            let address = member.endpoint.authority.clone();
+            let Some(pod) = member.endpoint.pod.clone() else { continue };
+            let owner = self.books.owners.get(&address);
+            if owner.is_none_or(|owner| owner.uid != pod.uid) || self.qualifies(service, &pod, &address) {
+                continue;
+            }
+            self.books.owners.remove(&address);
+            if !self.books.contended {
+                continue;
+            }
+            let next = self
+                .members
+                .iter()
+                .filter(|(_, m)| m.taken && m.source.is_none() && m.endpoint.authority == address);
+            let next: Vec<(u64, Arc<PodId>, usize)> = next
+                .filter_map(|(id, m)| Some((*id, m.endpoint.pod.clone()?, m.service)))
+                .filter(|(_, other, _)| other.uid != pod.uid)
+                .collect();
+            for (id, pod, service) in next {
+                self.hand_over(id, &pod, service);
             }
         }
     }
+
+    /// Gives an address that became free to the endpoint that waited for it.
+    fn hand_over(&mut self, id: u64, pod: &PodId, service: usize) {
+        let Some(config) = self.view.load().services.get(service).map(Arc::clone) else { return };
+        let entry = self.books.services.get(service).and_then(|book| book.get(&pod.uid));
+        let Some(born) = entry.map(|entry| entry.born) else { return };
+        let taken = !self.claim(id, &pod.uid, born);
+        let Some(member) = self.members.get_mut(&id) else { return };
+        member.taken = taken;
+        if let (false, Some(lanes)) = (taken, &self.lanes) {
+            member.probe(&config.config, &mut self.job, &**lanes);
+        }
+        self.dirty.any |= member.settle();
+    }
+
+    /// Whether the Pod has an endpoint at this address that qualifies in another service.
+    fn qualifies(&self, service: usize, pod: &PodId, address: &str) -> bool {
+        let others = self.books.services.iter().enumerate().filter(|(other, _)| *other != service);
+        let entries = others.filter_map(|(_, book)| book.get(&pod.uid));
+        entries
+            .flat_map(|entry| &entry.endpoints)
+            .filter_map(|id| self.members.get(id))
+            .any(|member| member.source.is_none() && member.endpoint.authority == address)
+    }
 }
+
+#[cfg(test)]
+#[path = "../tests/listed.rs"]
+mod tests;

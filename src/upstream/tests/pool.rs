@@ -297,3 +297,38 @@ fn puts_sweeps_and_takes_against_a_close_on_other_threads_leave_nothing_behind()
         assert!(pool.is_empty(), "round {round}");
     }
 }
+
+/// It may be an old address by now; connections to an address itself are good for as long as they are used.
+#[tokio::test(start_paused = true)]
+async fn b156_a_connection_to_a_name_is_not_used_again_after_half_a_minute() {
+    for (host, lives) in [("engines", false), ("10.0.0.7", true), ("fd00::7", true)] {
+        let pool = Pool::of(host, 1, IDLE);
+        let (mut conn, mut far) = memory(0);
+        for _ in 0..29 {
+            pool.put(conn);
+            tokio::time::advance(Duration::from_secs(1)).await;
+            clock::refresh();
+            conn = pool.take(0).unwrap().conn;
+        }
+        pool.put(conn);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        clock::refresh();
+        let taken = pool.take(0);
+        assert_eq!(taken.is_some(), lives, "{host}: taken");
+        if let Some(taken) = taken {
+            pool.put(taken.conn);
+            assert_eq!(pool.len(), 1, "{host}: put back");
+        } else {
+            assert_eq!(seen(&mut far).await.unwrap(), 0, "closed");
+            let (old, mut far) = memory(0);
+            tokio::time::advance(OF_A_NAME).await;
+            clock::refresh();
+            pool.put(old);
+            assert_eq!(
+                (pool.len(), seen(&mut far).await.unwrap()),
+                (0, 0),
+                "nor kept when its last message ends"
+            );
+        }
+    }
+}

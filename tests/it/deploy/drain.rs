@@ -11,8 +11,9 @@ use tandem::testkit::fixtures::{chat_body, post_chat};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::files::{CONTAINER, Deploy, PROGRAM, SCRIPT, variables};
-use crate::process::{Process, SOON};
+use super::files::{CONTAINER, Deploy, PODS, PROGRAM, SCRIPT, variables};
+use crate::pods::{Cluster, endpoint, pod};
+use crate::process::{Process, SOON, poll};
 use tandem::testkit::openai::python;
 
 /// Longest wait for the script: a Python has to start, on a machine that is shared.
@@ -66,7 +67,7 @@ impl Rig {
     fn hook(&self, handler: &str, last: &str) -> Command {
         let deploy = Deploy::with(self.form);
         let script = self.directory.path().join("drain.py");
-        let words = deploy.at("StatefulSet/engine", &format!("{CONTAINER}/{handler}/exec/command"));
+        let words = deploy.at(deploy.engines(), &format!("{CONTAINER}/{handler}/exec/command"));
         let mut words: Vec<&str> =
             words.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
         words.pop();
@@ -82,7 +83,7 @@ impl Rig {
         });
         let mut command = Command::new(words.next().unwrap());
         command.args(words).arg(last);
-        for name in variables(&deploy.documents["StatefulSet/engine"]).into_keys() {
+        for name in variables(&deploy.documents[deploy.engines()]).into_keys() {
             command.env(
                 name,
                 match name {
@@ -231,4 +232,38 @@ async fn a_wrong_token_and_a_name_that_no_router_lists_are_said() {
     let (code, err) = ran(rig.leave(0).env("TANDEM_TOKEN_FILE", rig.directory.path().join("other"))).await;
     assert!(code == Some(1) && err.contains("401"), "{err}");
     assert_eq!(rig.drained().await, [false, false]);
+}
+
+/// Routers give a Pod that is being deleted nothing new by themselves; its hook keeps the engine until what it carries is over.
+#[tokio::test]
+async fn an_engine_that_is_found_is_kept_until_its_requests_are_over() {
+    for form in [PODS, SCRIPT] {
+        let engine = Engine::start_tcp(Script::new(answer)).await;
+        let cluster = Cluster::start().await;
+        cluster.api.create(pod("chat-0", &engine));
+        let process = cluster.ready_router("").await;
+        let mut client = process.client().await;
+        client.send(&post_chat(chat_body("m", true))).await.unwrap();
+        engine.log.wait_for(1, SOON).await;
+        cluster.api.delete("default", "chat-0");
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("token"), "none is asked for here").unwrap();
+        let staying = Engine::start_tcp(Script::new(answer)).await;
+        let rig = Rig { form, leaving: engine, staying, routers: vec![process], directory };
+        let listed = async || endpoint(&rig.routers[0], &rig.leaving).await.unwrap();
+        poll("its deletion", async || listed().await["reason"] == "terminating").await;
+        let mut other = rig.routers[0].client().await;
+        assert_eq!(other.request(&post_chat(chat_body("m", false))).await.unwrap().status(), 503);
+        let (code, err) = ran(&mut rig.leave(0)).await;
+        assert!(code == Some(1) && err.contains("not drained"), "{err}");
+        let mut drain = rig.start_drain(60);
+        // Not only until the API server has forgotten it.
+        cluster.api.finish_delete("default", "chat-0");
+        poll("it to be gone", async || listed().await["gone"] == true).await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert!(drain.try_wait().unwrap().is_none(), "it did not wait for the stream");
+        drop(client);
+        let output = tokio::time::timeout(LONG, drain.wait_with_output()).await.unwrap().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
 }

@@ -34,13 +34,16 @@ pub(super) fn manifests() -> Vec<PathBuf> {
         }
     }
     found.sort();
-    assert!(found.len() >= 7, "{found:?}");
+    assert!(found.len() >= 10, "{found:?}");
     found
 }
 
-/// The two forms of the engines: one of the folders is applied.
+/// What is applied beside the routers: engines that are listed by name, in one of two forms, or engines found as Pods.
 pub(super) const PROGRAM: &str = "deploy/engine";
 pub(super) const SCRIPT: &str = "deploy/engine-script";
+pub(super) const PODS: &str = "deploy/pods";
+/// The routers' configuration for the first two.
+const LISTED: &str = "deploy/listed";
 
 pub(super) struct Deploy {
     /// By `Kind/name`.
@@ -53,11 +56,16 @@ impl Deploy {
         Self::with(PROGRAM)
     }
 
-    /// The routers, and the engines of this folder.
+    /// The routers, and the engines of this folder with the configuration that goes with them.
     pub(super) fn with(engines: &str) -> Self {
         let mut documents = BTreeMap::new();
-        let other = root(if engines == PROGRAM { SCRIPT } else { PROGRAM });
-        for file in manifests().into_iter().filter(|file| !file.starts_with(&other)) {
+        let others: &[&str] = match engines {
+            PROGRAM => &[SCRIPT, PODS],
+            SCRIPT => &[PROGRAM, PODS],
+            _ => &[PROGRAM, SCRIPT, LISTED],
+        };
+        let other = |file: &PathBuf| others.iter().any(|folder| file.starts_with(root(folder)));
+        for file in manifests().into_iter().filter(|file| !other(file)) {
             for document in std::fs::read_to_string(&file).unwrap().split("\n---\n") {
                 let value: Value = serde_saphyr::from_str(document).unwrap();
                 let id = format!("{}/{}", value["kind"].as_str().unwrap(), name(&value));
@@ -80,6 +88,14 @@ impl Deploy {
 
     pub(super) fn workloads(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.of("Deployment").chain(self.of("StatefulSet"))
+    }
+
+    /// The engines, whatever kind of workload they are.
+    pub(super) fn engines(&self) -> &str {
+        let id = ["StatefulSet/engine", "Deployment/engine"]
+            .into_iter()
+            .find(|id| self.documents.contains_key(*id));
+        id.unwrap_or_else(|| panic!("no engines among {:?}", self.documents.keys()))
     }
 
     pub(super) fn router_yaml(&self) -> &str {

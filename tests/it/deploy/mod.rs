@@ -3,6 +3,7 @@
 mod drain;
 mod files;
 mod mutations;
+mod rights;
 mod rules;
 
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use tandem::config;
 use tandem::testkit::openai::python;
 
 use crate::process::{Process, run, tandem};
-use files::{Deploy, PROGRAM, SCRIPT, root};
+use files::{Deploy, PODS, PROGRAM, SCRIPT, root};
 
 /// The first version in which every field that is used is on by default.
 const OLDEST_KUBERNETES: &str = "1.27";
@@ -63,7 +64,7 @@ fn the_schemas_refuse_what_kubernetes_would() {
 
 #[test]
 fn its_parts_fit_each_other() {
-    for engines in [PROGRAM, SCRIPT] {
+    for engines in [PROGRAM, SCRIPT, PODS] {
         assert_eq!(rules::problems(&Deploy::with(engines)), Vec::<String>::new(), "{engines}");
     }
 }
@@ -92,11 +93,23 @@ fn the_two_forms_of_the_engines_differ_in_nothing_else() {
 async fn the_configuration_passes_tandem_check_without_a_note() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("router.yaml");
-    std::fs::write(&file, Deploy::read().router_yaml()).unwrap();
-    let (code, out, err) = run(tandem("check").arg(&file)).await;
-    assert_eq!((code, err), (Some(0), String::new()));
-    assert_eq!(out, format!("{}: ok (1 service, 2 endpoints)\n", file.display()));
-    assert_eq!(config::notes(&Deploy::read().config().unwrap()), Vec::<String>::new());
+    for (engines, has) in [(PROGRAM, "2 endpoints"), (PODS, "0 endpoints and the Pods of 1")] {
+        let deploy = Deploy::with(engines);
+        std::fs::write(&file, deploy.router_yaml()).unwrap();
+        let (code, out, err) = run(tandem("check").arg(&file)).await;
+        assert_eq!((code, err), (Some(0), String::new()));
+        assert_eq!(out, format!("{}: ok (1 service, {has})\n", file.display()));
+        assert_eq!(config::notes(&deploy.config().unwrap()), Vec::<String>::new());
+    }
+}
+
+/// Both configurations of the routers differ in where engines come from and in nothing else.
+#[test]
+fn the_two_ways_to_engines_are_one_configuration_otherwise() {
+    let [mut listed, mut found] = [PROGRAM, PODS].map(|engines| Deploy::with(engines).config().unwrap());
+    listed.services.clear();
+    found.services.clear();
+    assert_eq!(listed, found);
 }
 
 /// The secrets are elsewhere here and the ports are free ones; the rest is what the Pod runs.

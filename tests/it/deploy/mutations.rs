@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::files::{CONTAINER, Deploy, INIT, SCRIPT};
+use super::files::{CONTAINER, Deploy, INIT, PODS, SCRIPT};
 use super::rules::problems;
 
 const ROUTER: &str = "Deployment/tandem";
@@ -157,6 +157,39 @@ fn engines_and_routers_that_do_not_know_each_other() {
 }
 
 #[test]
+fn engines_that_are_not_found() {
+    let in_found = |path: &str, value: Value, begins: &str| {
+        found(&put(Deploy::with(PODS), "Deployment/engine", path, value), begins);
+    };
+    let in_found_config = |good: &str, bad: &str, begins: &str| {
+        let deploy = Deploy::with(PODS);
+        let yaml = deploy.router_yaml().to_owned();
+        assert!(yaml.contains(good), "{good}");
+        found(&put(deploy, "ConfigMap/tandem", "/data/router.yaml", json!(yaml.replace(good, bad))), begins);
+    };
+    let labels = "/spec/template/metadata/labels";
+    in_found(labels, json!({"app.kubernetes.io/name": "engine"}), "engines: no mark among");
+    in_found(labels, json!({"tandem.dev/endpoint-eligible": "true"}), "engines: {\"app.kubernetes.io/name\"");
+    in_found(&format!("{CONTAINER}/ports/0/name"), json!("web"), "engines: [Name(\"http\")] is not");
+    in_found(
+        &format!("{CONTAINER}/env/0/valueFrom/fieldRef/fieldPath"),
+        json!("status.hostIP"),
+        "engines: POD_IP",
+    );
+    in_found(&format!("{CONTAINER}/env/1/value"), json!("http://$(POD_IP)"), "engines: call themselves");
+    in_found(
+        &format!("{CONTAINER}/env/2/value"),
+        json!("http://tandem:9090"),
+        "engines: http://tandem:9090 is not",
+    );
+    in_found(&format!("{CONTAINER}/lifecycle/preStop/exec/command/0"), json!("tandem"), "files: `tandem`");
+    in_found_config("dialect: tandem", "dialect: gpustack", "engines: no mark among");
+    in_found_config("kubernetes.io/name: engine", "kubernetes.io/name: llm", "engines: {");
+    in_found_config("ports: [http]", "ports: [8001]", "engines: [Number(8001)] is not");
+    in_found_config("dialect: tandem", "namespace: elsewhere", "engines: of a namespace");
+}
+
+#[test]
 fn labels_that_select_nothing() {
     let other = || json!({"app.kubernetes.io/name": "other"});
     changed(ROUTER, "/spec/selector/matchLabels", other(), "selectors: Deployment/tandem does not");
@@ -200,7 +233,6 @@ fn more_rights_than_needed() {
     in_container(ROUTER, "/securityContext/readOnlyRootFilesystem", json!(false), "security: {");
     in_container(ROUTER, "/securityContext/capabilities/drop", json!([]), "security: {");
     in_container(ROUTER, "/securityContext/allowPrivilegeEscalation", json!(true), "security: {");
-    in_pod(ROUTER, "/automountServiceAccountToken", Value::Null, "security: Deployment/tandem gets a token");
     in_install("/securityContext/runAsNonRoot", json!(false), "security: install");
     in_install("/securityContext", Value::Null, "security: install");
     in_container(ENGINE, "/volumeMounts/0/readOnly", json!(false), "security: an engine may write");

@@ -1,12 +1,12 @@
 //! What no schema says: numbers that follow each other, names that have to meet. `mutations.rs` has an example against each.
 
 use serde_json::{Value, json};
-use tandem::config::RouterConfig;
+use tandem::config::{Mode, Port, RouterConfig};
+use tandem::types::role::Role;
 
 use super::files::{CONTAINER, Deploy, INIT, name, quantity, variables};
 
 const ROUTER: &str = "Deployment/tandem";
-const ENGINE: &str = "StatefulSet/engine";
 const POD: &str = "/spec/template/spec";
 /// Memory of a connection with a stream on each, docs/benchmarks.md.
 const PER_CONNECTION: f64 = 20.0 * 1024.0;
@@ -39,6 +39,7 @@ pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
     selectors(deploy, &mut wrong);
     rollout(deploy, &mut wrong);
     security(deploy, &mut wrong);
+    wrong.0.extend(super::rights::problems(deploy));
     images(deploy, &mut wrong);
     wrong.0
 }
@@ -52,10 +53,11 @@ fn grace(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
         deploy.at(ROUTER, &format!("{CONTAINER}/lifecycle")).is_null(),
         "grace: a router with a hook",
     );
-    let hook = deploy.at(ENGINE, &format!("{CONTAINER}/lifecycle/preStop/exec/command"));
+    let hook = deploy.at(deploy.engines(), &format!("{CONTAINER}/lifecycle/preStop/exec/command"));
     let last = hook.as_array().and_then(|words| words.last()?.as_str()).unwrap_or_default();
     let drain = last.trim_end_matches('s').parse().unwrap_or(u64::MAX / 2);
-    wrong.unless(granted(ENGINE) >= drain + 30, format!("grace: engine {} s for {drain} s", granted(ENGINE)));
+    let engine = granted(deploy.engines());
+    wrong.unless(engine >= drain + 30, format!("grace: engine {engine} s for {drain} s"));
     wrong.unless(drain >= config.shutdown.grace.as_secs(), "grace: engines are given less than routers");
 }
 
@@ -94,9 +96,11 @@ fn mounted_files(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
     wrong.unless(args[0] == "router" && args[1] == "--config", format!("files: {args}"));
     let path = |path: Option<&std::path::PathBuf>| path.map(|p| p.display().to_string()).unwrap_or_default();
     let (token, keys) = (path(config.admin.token_file.as_ref()), path(config.api_keys_file.as_ref()));
-    let engine = &deploy.documents[ENGINE];
-    let [(hook, shown), (startup, _)] =
-        ["lifecycle/preStop", "startupProbe"].map(|of| runs(deploy.at(ENGINE, &format!("{CONTAINER}/{of}"))));
+    let engine = &deploy.documents[deploy.engines()];
+    let run = |of: &str| runs(deploy.at(deploy.engines(), &format!("{CONTAINER}/{of}")));
+    let (hook, shown) = run("lifecycle/preStop");
+    // Engines that are found have nothing to take back.
+    let startup = if is_listed(config) { run("startupProbe").0 } else { hook };
     let engine_token = variables(engine).get("TANDEM_TOKEN_FILE").copied().unwrap_or_default();
     for (workload, path, shows) in [
         (router, args[2].as_str().unwrap_or_default(), "ConfigMap/tandem:router.yaml"),
@@ -117,27 +121,27 @@ fn runs(handler: &Value) -> (&str, &'static str) {
     if word(0) == "python3" { (word(1), "ConfigMap/tandem-drain:drain.py") } else { (word(0), "installed") }
 }
 
-/// The routers list exactly the Pods of the StatefulSet, and these name themselves and the routers as they are named.
+fn is_listed(config: &RouterConfig) -> bool {
+    config.services.iter().all(|service| service.pods.is_none())
+}
+
+/// The engines are those that the routers have, and both know each other's names.
 fn engines(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
-    let engine = &deploy.documents[ENGINE];
-    let service = engine["spec"]["serviceName"].as_str().unwrap_or_default();
-    let port = deploy.at(ENGINE, &format!("{CONTAINER}/ports/0/containerPort")).as_u64().unwrap_or(0);
-    let pods = 0..engine["spec"]["replicas"].as_u64().unwrap_or(1);
-    let pods: Vec<_> = pods.map(|i| format!("http://{}-{i}.{service}:{port}", name(engine))).collect();
-    let endpoints = config.services.iter().flat_map(|service| &service.endpoints);
-    let listed: Vec<_> = endpoints.map(|e| format!("http://{}:{}", e.host, e.port)).collect();
-    wrong.unless(listed == pods, format!("engines: listed {listed:?}, made {pods:?}"));
-    let governing = deploy.at(&format!("Service/{service}"), "/spec/clusterIP");
-    wrong.unless(governing == "None", "engines: no headless Service gives them names");
-    let env = variables(engine);
-    let url = env.get("TANDEM_ENGINE").copied().unwrap_or_default();
-    let pod = format!("{}-0", name(engine));
-    wrong.unless(pods.contains(&url.replace("$(POD_NAME)", &pod)), format!("engines: call themselves {url}"));
+    let engine = &deploy.documents[deploy.engines()];
+    let port =
+        deploy.at(deploy.engines(), &format!("{CONTAINER}/ports/0/containerPort")).as_u64().unwrap_or(0);
+    let first = if is_listed(config) {
+        listed(deploy, config, engine, port, wrong);
+        ("POD_NAME", "metadata.name")
+    } else {
+        found(config, engine, port, wrong);
+        ("POD_IP", "status.podIP")
+    };
     // Kubernetes expands only what is defined further up.
-    let first = deploy.at(ENGINE, &format!("{CONTAINER}/env/0"));
-    let pod_name =
-        first["name"] == "POD_NAME" && first["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name";
-    wrong.unless(pod_name, "engines: POD_NAME does not come first");
+    let env = deploy.at(deploy.engines(), &format!("{CONTAINER}/env/0"));
+    let comes_first = env["name"] == first.0 && env["valueFrom"]["fieldRef"]["fieldPath"] == first.1;
+    wrong.unless(comes_first, format!("engines: {} does not come first", first.0));
+    let env = variables(engine);
     let routers = env.get("TANDEM_ADMIN").copied().unwrap_or_default();
     let bare = routers.strip_prefix("http://").unwrap_or_default();
     let (host, port) = bare.rsplit_once(':').unwrap_or_default();
@@ -148,6 +152,44 @@ fn engines(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
         && deploy.at(&admin, "/spec/ports/0/port").as_u64() == port.parse().ok()
         && port == config.admin.listen.port().to_string();
     wrong.unless(headless, format!("engines: {routers} is not every router's admin port"));
+}
+
+/// The routers list exactly the Pods of the StatefulSet, and these call themselves so.
+fn listed(deploy: &Deploy, config: &RouterConfig, engine: &Value, port: u64, wrong: &mut Wrong) {
+    let service = engine["spec"]["serviceName"].as_str().unwrap_or_default();
+    let pods = 0..engine["spec"]["replicas"].as_u64().unwrap_or(1);
+    let pods: Vec<_> = pods.map(|i| format!("http://{}-{i}.{service}:{port}", name(engine))).collect();
+    let endpoints = config.services.iter().flat_map(|service| &service.endpoints);
+    let listed: Vec<_> = endpoints.map(|e| format!("http://{}:{}", e.host, e.port)).collect();
+    wrong.unless(listed == pods, format!("engines: listed {listed:?}, made {pods:?}"));
+    let governing = deploy.at(&format!("Service/{service}"), "/spec/clusterIP");
+    wrong.unless(governing == "None", "engines: no headless Service gives them names");
+    let url = variables(engine).get("TANDEM_ENGINE").copied().unwrap_or_default();
+    let pod = format!("{}-0", name(engine));
+    wrong.unless(pods.contains(&url.replace("$(POD_NAME)", &pod)), format!("engines: call themselves {url}"));
+}
+
+/// The routers find the Pods of the Deployment at their port, with the mark that is asked for, and these call themselves so.
+fn found(config: &RouterConfig, engine: &Value, port: u64, wrong: &mut Wrong) {
+    let labels = &engine["spec"]["template"]["metadata"]["labels"];
+    for service in &config.services {
+        let Some(pods) = &service.pods else { continue };
+        let selected = pods.selector.iter().all(|(key, value)| labels[key] == **value);
+        wrong.unless(selected, format!("engines: {:?} does not select {labels}", pods.selector));
+        let mark = pods.keys.eligible.as_ref();
+        let marked = mark.is_some_and(|mark| labels[&mark.key].as_str() == mark.value.as_deref());
+        let required = service.eligibility.mode_of(Role::Mixed, pods.dialect) == Mode::Required;
+        wrong.unless(!required || marked, format!("engines: no mark among {labels}"));
+        let declared = &engine.pointer(&format!("{CONTAINER}/ports/0")).cloned().unwrap_or_default();
+        let serves = pods.ports.iter().all(|wanted| match wanted {
+            Port::Name(name) => declared["name"] == **name,
+            Port::Number(number) => u64::from(*number) == port,
+        });
+        wrong.unless(serves, format!("engines: {:?} is not {declared}", pods.ports));
+        wrong.unless(pods.namespace.is_none(), "engines: of a namespace in which the Role says nothing");
+    }
+    let url = variables(engine).get("TANDEM_ENGINE").copied().unwrap_or_default();
+    wrong.unless(url == format!("http://$(POD_IP):{port}"), format!("engines: call themselves {url}"));
 }
 
 fn probes(deploy: &Deploy, wrong: &mut Wrong) {
@@ -176,7 +218,7 @@ fn selectors(deploy: &Deploy, wrong: &mut Wrong) {
         let labels = &workload["spec"]["template"]["metadata"]["labels"];
         selector.as_object().is_some_and(|s| !s.is_empty() && s.iter().all(|(k, v)| labels.get(k) == Some(v)))
     };
-    let wanted = |id: &str| if name(&deploy.documents[id]) == "engine" { ENGINE } else { ROUTER };
+    let wanted = |id: &str| if name(&deploy.documents[id]) == "engine" { deploy.engines() } else { ROUTER };
     for (id, workload) in deploy.workloads() {
         let own = &workload["spec"]["selector"]["matchLabels"];
         wrong.unless(selects(own, workload), format!("selectors: {id} does not match its own Pods"));
@@ -234,24 +276,20 @@ fn security(deploy: &Deploy, wrong: &mut Wrong) {
         "capabilities": {"drop": ["ALL"]},
     });
     wrong.unless(*container == strict, format!("security: {container}"));
-    let install = deploy.at(ENGINE, INIT);
+    let install = deploy.at(deploy.engines(), INIT);
     let context = &install["securityContext"];
     let mut strictest = strict;
     strictest["runAsNonRoot"] = json!(true);
     wrong.unless(install.is_null() || *context == strictest, format!("security: install with {context}"));
-    let mounts = deploy.at(ENGINE, &format!("{CONTAINER}/volumeMounts")).as_array();
+    let mounts = deploy.at(deploy.engines(), &format!("{CONTAINER}/volumeMounts")).as_array();
     let written = mounts.into_iter().flatten().find(|mount| mount["readOnly"] != true);
     wrong.unless(written.is_none(), format!("security: an engine may write to {written:?}"));
-    for (id, workload) in deploy.workloads() {
-        let token = workload.pointer(&format!("{POD}/automountServiceAccountToken"));
-        wrong.unless(token == Some(&json!(false)), format!("security: {id} gets a token of the API"));
-    }
 }
 
 fn images(deploy: &Deploy, wrong: &mut Wrong) {
     let own = format!("ghcr.io/OWNER/tandem:{}", env!("CARGO_PKG_VERSION"));
     wrong.unless(*deploy.at(ROUTER, &format!("{CONTAINER}/image")) == own, format!("images: not {own}"));
-    let copied = deploy.at(ENGINE, &format!("{INIT}/image"));
+    let copied = deploy.at(deploy.engines(), &format!("{INIT}/image"));
     wrong.unless(copied.is_null() || *copied == own, format!("images: {copied} is copied, not {own}"));
     wrong.unless(
         deploy.dockerfile.contains(&format!("-t {own} ")),

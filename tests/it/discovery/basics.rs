@@ -2,12 +2,10 @@
 
 use tandem::config::{Dialect, EngineKind, VllmConnector};
 use tandem::testkit::kube::{FakeKube, set_ready};
-use tokio::time::{Instant, sleep};
+use tandem::types::clock::now;
+use tokio::time::sleep;
 
 use super::rig::*;
-
-const A: &str = "192.0.2.1";
-const B: &str = "192.0.2.2";
 
 #[tokio::test(start_paused = true)]
 async fn an_eligible_ready_pod_serves_until_its_label_goes() {
@@ -19,7 +17,7 @@ async fn an_eligible_ready_pod_serves_until_its_label_goes() {
     world.ready().await;
     assert_eq!(world.selectable(), [A, B]);
     assert_eq!(world.ask(10).await, [200; 10]);
-    let at = Instant::now();
+    let at = now();
     world.api.update("default", "a", |pod| {
         pod["metadata"]["labels"].as_object_mut().unwrap().remove("tandem.dev/endpoint-eligible");
     });

@@ -67,6 +67,8 @@ async fn a_watch_can_be_refused_failed_and_silent() {
     let mut silent = Lines::open(&fake.entry(), "timeoutSeconds=60&allowWatchBookmarks=1").await;
     fake.create(pod("a"));
     assert_eq!(silent.within(Duration::from_hours(2)).await, Said::Nothing);
+    fake.create(pod("b"));
+    assert_eq!(silent.next().await, Said::Nothing, "its time has been up for long");
     assert_eq!(fake.open_watches(), 1);
     fake.cut_watches();
     assert_eq!(silent.next().await, Said::Broken, "also a silent one can be cut");

@@ -42,8 +42,9 @@ async fn raw_watch(server: &FakeServer) -> TcpStream {
 
 async fn rest(mut stream: TcpStream) -> String {
     let mut text = String::new();
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut text));
     // A reset is an end too.
-    let _ = stream.read_to_string(&mut text).await;
+    let _ = read.await.expect("the connection ends");
     text
 }
 

@@ -6,7 +6,7 @@
 mod pods;
 mod statics;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ pub struct Writer {
     /// Number of the last probe.
     job: u64,
     /// When services that have their list stop waiting for verdicts.
-    verdicts_by: Option<Instant>,
+    verdicts_by: HashMap<usize, Instant>,
     dirty: Dirty,
     /// Version of the newest snapshot.
     published: watch::Sender<u64>,
@@ -110,7 +110,7 @@ struct Dirty {
     /// By service: endpoints that came.
     added: HashMap<usize, Vec<Arc<Endpoint>>>,
     /// By service: ids that left.
-    left: HashMap<usize, Vec<u64>>,
+    left: HashMap<usize, HashSet<u64>>,
 }
 
 impl Writer {
@@ -125,7 +125,7 @@ impl Writer {
             .enumerate()
             .map(|(i, s)| Arc::new(statics::service(i, s, None, threads, families)))
             .collect();
-        let members = services.iter().flat_map(|s| statics::members(s)).collect();
+        let members = services.iter().flat_map(statics::members).collect();
         let books = Books::new(services.len());
         let view = Arc::new(ArcSwap::from_pointee(Snapshot::new(1, services)));
         let (handle, changes) = mpsc::channel(QUEUE);
@@ -139,7 +139,7 @@ impl Writer {
             families: families.clone(),
             lanes: None,
             job: 0,
-            verdicts_by: None,
+            verdicts_by: HashMap::new(),
             dirty: Dirty::default(),
             published: watch::Sender::new(1),
         };
@@ -183,7 +183,7 @@ impl Writer {
 
     fn wakes_at(&self) -> Option<Instant> {
         let sweep = (!self.departed.is_empty()).then(|| clock::now() + SWEEP);
-        self.verdicts_by.into_iter().chain(sweep).min()
+        self.verdicts_by.values().copied().chain(sweep).min()
     }
 
     fn apply(&mut self, change: Change) {
@@ -242,21 +242,22 @@ impl Writer {
 
     /// A service is ready when it has its list and every endpoint of that its first verdict, or had its time for it.
     fn judge_readiness(&mut self) {
-        let Some(by) = self.verdicts_by else { return };
-        let over = clock::now() >= by;
-        let snapshot = self.view.load_full();
-        let mut waiting = false;
-        for service in snapshot.services.iter().filter(|s| s.sync.now() == Synced::Listed) {
-            let pending = |member: &Member| member.service == service.index && member.is_pending();
-            if over || !self.members.values().any(pending) {
-                service.sync.set(Synced::Ready);
-                info!(service = %service.config.name, endpoints = service.all().count(), "endpoints are known");
-            } else {
-                waiting = true;
-            }
+        if self.verdicts_by.is_empty() {
+            return;
         }
-        if !waiting {
-            self.verdicts_by = None;
+        let now = clock::now();
+        let snapshot = self.view.load_full();
+        let waiting = std::mem::take(&mut self.verdicts_by);
+        for (index, by) in waiting {
+            let Some(service) = snapshot.services.get(index) else { continue };
+            let pending = |member: &Member| member.service == index && member.is_pending();
+            if now < by && self.members.values().any(pending) {
+                self.verdicts_by.insert(index, by);
+                continue;
+            }
+            service.sync.set(Synced::Ready);
+            let endpoints = self.members.values().filter(|member| member.service == index).count();
+            info!(service = %service.config.name, endpoints, "endpoints are known");
         }
     }
 
@@ -266,7 +267,7 @@ impl Writer {
         let before = service.sync.now();
         service.sync.set(to);
         if to == Synced::Listed && !matches!(before, Synced::Listed | Synced::Ready) {
-            self.verdicts_by = Some(clock::now() + VERDICTS);
+            self.verdicts_by.insert(service.index, clock::now() + VERDICTS);
         }
     }
 
@@ -281,7 +282,9 @@ impl Writer {
         for (index, service) in services.iter_mut().enumerate() {
             let (added, left) = (added.get(&index), left.get(&index));
             if added.is_some() || left.is_some() {
-                *service = Arc::new(changed(service, added.map_or(&[], |a| a), left.map_or(&[], |l| l)));
+                let none = HashSet::new();
+                *service =
+                    Arc::new(changed(service, added.map_or(&[], Vec::as_slice), left.unwrap_or(&none)));
             }
         }
         let notes = if notes { self.books.notes() } else { Arc::clone(&before.notes) };
@@ -302,17 +305,17 @@ impl Writer {
         let (endpoint, service) = (Arc::clone(&member.endpoint), member.service);
         let holds = endpoint.withdraw(reason);
         info!(endpoint = %endpoint.url, role = endpoint.role.as_str(), reason = reason.as_str(), holds, "endpoint left");
-        self.dirty.left.entry(service).or_default().push(id);
+        self.dirty.left.entry(service).or_default().insert(id);
         if let Some(added) = self.dirty.added.get_mut(&service) {
             added.retain(|e| e.id != id);
         }
         self.dirty.departed = true;
-        self.departed.push(Departed { service, endpoint, at: clock::now() });
+        self.departed.push(Departed { service, endpoint, at: clock::now(), drained: member.drained });
     }
 }
 
 /// A service without those that left and with those that came, each list sorted by URL.
-fn changed(service: &Service, added: &[Arc<Endpoint>], left: &[u64]) -> Service {
+fn changed(service: &Service, added: &[Arc<Endpoint>], left: &HashSet<u64>) -> Service {
     let mut lists = service.lists();
     for list in &mut lists {
         list.retain(|e| !left.contains(&e.id));
@@ -321,11 +324,13 @@ fn changed(service: &Service, added: &[Arc<Endpoint>], left: &[u64]) -> Service 
         lists[endpoint.role as usize].push(Arc::clone(endpoint));
     }
     if !added.is_empty() {
-        lists.iter_mut().for_each(|list| list.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id))));
+        for list in &mut lists {
+            list.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id)));
+        }
     }
     Service::new(service.index, service.config.clone(), lists, service.kept())
 }
 
 #[cfg(test)]
-#[path = "tests/writer.rs"]
+#[path = "../tests/writer.rs"]
 mod tests;
