@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tandem::testkit::kube::Told;
-use tandem::types::clock::Instant;
+use tandem::types::clock::{Instant, now};
 
 use super::pods::{Key, Keys};
+use super::steps::Made;
 use super::{ms, secs};
 
 /// From being told to acting.
@@ -63,22 +64,14 @@ pub(super) type Healthy = Option<Instant>;
 
 impl History {
     /// A Pod's new state; `keys` empty: it has none of the service's marks, or is gone.
-    pub(super) fn note(
-        &mut self,
-        uid: &str,
-        name: &str,
-        created: u64,
-        version: u64,
-        now: Instant,
-        keys: Keys,
-        what: &'static str,
-    ) {
-        let life = self.lives.entry(uid.to_owned()).or_insert_with(|| {
+    pub(super) fn note(&mut self, made: &Made, keys: Keys) {
+        let Made { pod, version, what, .. } = made;
+        let life = self.lives.entry(pod.uid.clone()).or_insert_with(|| {
             let nothing =
-                State { version: 0, made: now, due: None, keys: Keys::new(), what: "not there yet" };
-            Life { name: name.to_owned(), created, states: vec![nothing], at: 0 }
+                State { version: 0, made: now(), due: None, keys: Keys::new(), what: "not there yet" };
+            Life { name: pod.name.clone(), created: pod.created, states: vec![nothing], at: 0 }
         });
-        life.states.push(State { version, made: now, due: None, keys, what });
+        life.states.push(State { version: *version, made: now(), due: None, keys, what });
     }
 
     /// Takes over what clients were told since the last time.
@@ -86,19 +79,16 @@ impl History {
         self.told += told.len();
         for Told { at, version, uid } in told {
             let due = *at + AT_ONCE;
-            match uid {
-                Some(uid) => {
-                    if let Some(life) = self.lives.get_mut(uid) {
-                        life.told(*version, due);
-                    }
+            if let Some(uid) = uid {
+                if let Some(life) = self.lives.get_mut(uid) {
+                    life.told(*version, due);
                 }
-                None => {
-                    self.lives.values_mut().for_each(|life| life.told(*version, due));
-                    self.first_list.get_or_insert(*at);
-                    if *version >= self.listed.0 {
-                        self.listed = (*version, Some(*at));
-                    }
-                }
+                continue;
+            }
+            self.lives.values_mut().for_each(|life| life.told(*version, due));
+            self.first_list.get_or_insert(*at);
+            if *version >= self.listed.0 {
+                self.listed = (*version, Some(*at));
             }
         }
     }

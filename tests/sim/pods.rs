@@ -53,6 +53,7 @@ pub(super) type Keys = BTreeSet<Key>;
 
 /// A Pod that exists.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) uid: String,

@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tandem::admin::DrainChange;
+use tandem::testkit::kube::Told;
 use tandem::types::clock::{Instant, now};
 use tokio::time::sleep;
 
 use super::eye::{Coverage, Eye, Sight};
 use super::history::{AT_ONCE, Healthy, History, RECOVERY, TICK};
-use super::pods::{Keys, Kind};
+use super::pods::{Key, Keys, Kind};
 use super::steps::{Fleet, Made};
 use super::trouble::Trouble;
 use super::world::{ADDRESSES, SLOWEST_DIAL, World};
@@ -36,7 +37,7 @@ struct Sim {
     story: Vec<String>,
     changes: usize,
     looks: usize,
-    shown: String,
+    shown: Option<Vec<String>>,
 }
 
 /// The seeds of a run, one after the other.
@@ -77,7 +78,7 @@ impl Sim {
             story: Vec::new(),
             changes: 0,
             looks: 0,
-            shown: String::new(),
+            shown: std::env::var_os("SIM_SHOW").map(|_| Vec::new()),
         }
     }
 
@@ -92,7 +93,7 @@ impl Sim {
 
     /// Anything goes, for some hundred steps.
     async fn foul_weather(&mut self) {
-        self.say("foul weather".to_owned());
+        self.say("foul weather");
         for _ in 0..self.random.usize(60..150) {
             match self.random.u8(..9) {
                 0 | 1 => self.trouble.strike_watches(&self.world.api, &mut self.random),
@@ -111,7 +112,7 @@ impl Sim {
     /// Lists are as they should be: what the watch does not tell is put right by the next of them.
     async fn lossy_weather(&mut self) {
         self.trouble.calm(&self.world.api);
-        self.say("lossy weather".to_owned());
+        self.say("lossy weather");
         for _ in 0..self.random.usize(30..60) {
             match self.random.u8(..6) {
                 0 | 1 => self.trouble.strike_watches(&self.world.api, &mut self.random),
@@ -133,11 +134,11 @@ impl Sim {
         let (api, random, second) = (&self.world.api, &mut self.random, (now() - self.began).as_secs());
         let served = self.fleet.serve(api, random, second);
         let uid = served.pod.uid.clone();
-        self.note(served);
+        self.note(&served);
         let pause = ms(self.random.u64(..300));
         self.pass(pause).await;
         let ended = self.fleet.end(&self.world.api, &uid);
-        self.note(ended);
+        self.note(&ended);
         if self.random.bool() {
             // Which asks for a list at once.
             self.pass(ms(20)).await;
@@ -152,11 +153,11 @@ impl Sim {
         let (api, random, second) = (&self.world.api, &mut self.random, (now() - self.began).as_secs());
         let stopped = self.fleet.stop(api, random, second);
         let uid = stopped.pod.uid.clone();
-        self.note(stopped);
+        self.note(&stopped);
         let pause = ms(self.random.u64(..100));
         self.pass(pause).await;
         let restored = self.fleet.restore(&self.world.api, &mut self.random, &uid);
-        self.note(restored);
+        self.note(&restored);
     }
 
     /// The next change is told late, and whatever follows is not.
@@ -187,7 +188,7 @@ impl Sim {
         let id: u64 = endpoint.id.parse().unwrap();
         let drain = !self.eye.drained.contains(&id);
         let changed = self.world.router.admin.endpoints.set_drain(&endpoint.id, drain).await;
-        self.say(format!("operator: drain of {id} {}: {drain}, {changed:?}", endpoint.url));
+        self.say(&format!("operator: drain of {id} {}: {drain}, {changed:?}", endpoint.url));
         match changed {
             DrainChange::Changed if drain => _ = self.eye.drained.insert(id),
             DrainChange::Changed => _ = self.eye.drained.remove(&id),
@@ -201,7 +202,7 @@ impl Sim {
     /// The API server is well: after one recovery everything is as it should be, and stays so within an instant.
     async fn fair_weather(&mut self) {
         self.trouble.calm(&self.world.api);
-        self.say("fair weather".to_owned());
+        self.say("fair weather");
         let half_open = self.random.bool();
         if half_open {
             self.pass(RECOVERY).await;
@@ -211,7 +212,7 @@ impl Sim {
         for _ in 0..4 {
             let second = (now() - self.began).as_secs();
             let made = self.fleet.touch(&self.world.api, &mut self.random, second);
-            self.note(made);
+            self.note(&made);
         }
         self.pass(RECOVERY + TICK + TICK).await;
         if !self.history.is_synced() {
@@ -233,16 +234,18 @@ impl Sim {
             self.step += 1;
             let second = (now() - self.began).as_secs();
             for made in self.fleet.step(&self.world.api, &mut self.random, second) {
-                self.note(made);
+                self.note(&made);
             }
         }
     }
 
-    fn note(&mut self, Made { pod, version, gone, what }: Made) {
+    fn note(&mut self, made: &Made) {
         self.changes += 1;
-        let keys = if gone { Keys::new() } else { pod.implied(self.kind) };
-        self.say(format!("{version} {} {} {what}: {} keys", pod.name, &pod.uid[30..], keys.len()));
-        self.history.note(&pod.uid, &pod.name, pod.created, version, now(), keys, what);
+        let Made { pod, version, gone, what } = made;
+        let keys = if *gone { Keys::new() } else { pod.implied(self.kind) };
+        let said = format!("{version} {} {} {what}: {} keys", pod.name, &pod.uid[30..], keys.len());
+        self.history.note(made, keys);
+        self.say(&said);
     }
 
     fn pause(&mut self) -> Duration {
@@ -282,30 +285,16 @@ impl Sim {
 
     fn judge(&mut self, healthy: Healthy) -> Result<(), String> {
         let told = self.world.api.told_from(self.history.told());
-        for tandem::testkit::kube::Told { version, uid, .. } in &told {
-            let what = uid.as_ref().map_or("a list".to_owned(), |uid| uid[30..].to_owned());
-            self.say(format!("        the router was told {version} of {what}"));
+        for Told { version, uid, .. } in &told {
+            let of = uid.as_ref().map_or("a list", |uid| &uid[30..]);
+            self.say(&format!("        told: {version} of {of}"));
         }
         self.history.tell(&told);
         self.history.settle(now(), healthy);
         let notes = &self.world.notes;
         let sight = self.eye.look(&|host| notes.may_be_cold(host))?;
+        self.show(&sight);
         self.judge_all(&sight)?;
-        if std::env::var("SIM_SHOW").is_ok() {
-            let shown = format!(
-                "   shows {:?}",
-                sight
-                    .selectable
-                    .values()
-                    .flatten()
-                    .map(|k| format!("{} {} {} {}", k.service, k.role, k.at, k.token))
-                    .collect::<Vec<_>>()
-            );
-            if self.shown != shown {
-                self.shown = shown.clone();
-                self.say(shown);
-            }
-        }
         for (service, coverage) in self.coverage.iter_mut().enumerate() {
             coverage.note(&sight, service);
         }
@@ -326,7 +315,18 @@ impl Sim {
         Ok(())
     }
 
-    fn say(&mut self, what: String) {
+    /// With `SIM_SHOW`: what is selectable, whenever it is something else.
+    fn show(&mut self, sight: &Sight) {
+        let Some(before) = &self.shown else { return };
+        let word = |key: &Key| format!("{} {} {} {}", key.service, key.role, key.at, key.token);
+        let shown: Vec<String> = sight.selectable.values().flatten().map(word).collect();
+        if *before != shown {
+            self.say(&format!("        shows: {shown:?}"));
+            self.shown = Some(shown);
+        }
+    }
+
+    fn say(&mut self, what: &str) {
         if self.story.len() > 200 {
             self.story.drain(..100);
         }
@@ -349,7 +349,7 @@ impl Sim {
         self.world.stop_clients().await;
         while !self.fleet.pods.is_empty() {
             let made = self.fleet.force_delete(&self.world.api, 0);
-            self.note(made);
+            self.note(&made);
         }
         self.pass(secs(40)).await;
         assert_eq!(self.history.unsettled(), 0);

@@ -39,12 +39,11 @@ impl Fleet {
         }
         let index = random.usize(..self.pods.len());
         match random.u8(..100) {
-            0..=3 => vec![self.force_delete(api, index)],
-            4..=11 => self.create_again(api, random, second, index),
-            12..=19 if !self.pods[index].deleting => {
+            0..=7 => self.create_again(api, random, second, index),
+            8..=15 if !self.pods[index].deleting => {
                 vec![self.change(api, index, "terminating", |pod| pod.deleting = true)]
             }
-            12..=19 => vec![self.force_delete(api, index)],
+            8..=19 => vec![self.force_delete(api, index)],
             _ => vec![self.turn(api, random, index)],
         }
     }
@@ -218,10 +217,10 @@ impl Fleet {
             23..=26 => self.change(api, index, "member?", |pod| pod.member = !pod.member || yes),
             27 | 28 => self.change(api, index, "role", |pod| pod.role = role),
             29 | 30 => self.change(api, index, "model", |pod| {
-                pod.model = [None, Some("a"), Some("b"), Some("c")][number]
+                pod.model = [None, Some("a"), Some("b"), Some("c")][number];
             }),
             31 => self.change(api, index, "revision", |pod| {
-                pod.revision = [None, Some("r1"), Some("r2"), None][number]
+                pod.revision = [None, Some("r1"), Some("r2"), None][number];
             }),
             32 => self
                 .change(api, index, "token", |pod| pod.token = [None, Some("t1"), Some("t2"), None][number]),
@@ -232,7 +231,7 @@ impl Fleet {
             35 => self.change(api, index, "address", |pod| pod.ip = Some(ip).filter(|_| yes)),
             36 => self.change(api, index, "phase", |pod| pod.phase = if yes { "Running" } else { "Failed" }),
             37 => self.change(api, index, "restarted", |pod| {
-                (pod.restarts, pod.ready) = (pod.restarts + 1, Some("False"))
+                (pod.restarts, pod.ready) = (pod.restarts + 1, Some("False"));
             }),
             _ => self.change(api, index, "touched", |_| {}),
         }

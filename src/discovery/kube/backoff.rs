@@ -43,7 +43,7 @@ mod tests {
             let wait = backoff.next(None, LONGEST).as_secs_f64();
             assert!(wait <= f64::from(step) && wait >= 0.8 * f64::from(step), "{wait} for {step}");
         }
-        assert!(backoff.next(Some(Duration::from_secs(60)), LONGEST) >= Duration::from_secs(60));
+        assert!(backoff.next(Some(Duration::from_mins(1)), LONGEST) >= Duration::from_mins(1));
         assert!(backoff.next(Some(Duration::from_hours(1)), LONGEST) <= MOST_ASKED);
         assert!(backoff.next(None, Duration::from_secs(15)) <= Duration::from_secs(15));
         backoff.reset();

@@ -35,8 +35,9 @@ pub(super) fn changed(change: impl FnOnce(&mut Value)) -> Value {
 
 /// As it is read, with every annotation.
 pub(super) fn read(object: &Value) -> Pod {
-    let wanted = object["metadata"]["annotations"].as_object().map(|map| map.keys().cloned().collect());
-    decode(&object.to_string(), &wanted.unwrap_or_else(Vec::new)).unwrap()
+    let annotations = object["metadata"]["annotations"].as_object();
+    let wanted: Vec<String> = annotations.into_iter().flat_map(|map| map.keys().cloned()).collect();
+    decode(&object.to_string(), &wanted).unwrap()
 }
 
 /// That Pod with these labels too.

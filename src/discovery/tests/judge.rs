@@ -6,6 +6,8 @@ use crate::discovery::fixtures::{VLLM, changed, labelled, object, read, rules, s
 
 const MARK: &str = "tandem.dev/endpoint-eligible";
 
+type Change = fn(&mut Value);
+
 fn reason(pod: &Pod, rules: &Rules) -> Option<Reason> {
     match judge(pod, rules, Context::default()).1 {
         Verdict::Register(_) => None,
@@ -33,7 +35,7 @@ fn the_first_thing_that_is_wrong_is_the_reason() {
         pod["metadata"]["annotations"] = json!({ "tandem.dev/drain": "", "tandem.dev/ports": "x" });
         pod["status"] = json!({ "phase": "Failed" });
     });
-    let steps: [(Reason, fn(&mut Value)); 10] = [
+    let steps: [(Reason, Change); 10] = [
         (Reason::Terminating, |pod| _ = pod["metadata"].as_object_mut().unwrap().remove("deletionTimestamp")),
         (Reason::NotSelected, |pod| pod["metadata"]["labels"]["app"] = "llm".into()),
         (Reason::WrongRole, |pod| pod["metadata"]["labels"]["tandem.dev/role"] = "decode".into()),
@@ -41,11 +43,11 @@ fn the_first_thing_that_is_wrong_is_the_reason() {
         (Reason::NotRunning, |pod| pod["status"]["phase"] = "Running".into()),
         (Reason::NoAddress, |pod| pod["status"]["podIP"] = "192.0.2.1".into()),
         (Reason::NotReady, |pod| {
-            pod["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }])
+            pod["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
         }),
         (Reason::NotEligible, |pod| pod["metadata"]["labels"][MARK] = "true".into()),
         (Reason::DrainAnnotation, |pod| {
-            _ = pod["metadata"]["annotations"].as_object_mut().unwrap().remove("tandem.dev/drain")
+            _ = pod["metadata"]["annotations"].as_object_mut().unwrap().remove("tandem.dev/drain");
         }),
         (Reason::NoPort, |pod| pod["metadata"]["annotations"] = json!({})),
     ];

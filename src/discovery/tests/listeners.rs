@@ -79,7 +79,9 @@ fn the_facts_of_a_listener_come_with_it() {
     let pod = read(&changed(|pod| {
         let labels =
             [("tandem.dev/model", "m"), ("tandem.dev/revision", "r"), ("tandem.dev/pairing-token", "t")];
-        labels.iter().for_each(|(key, value)| pod["metadata"]["labels"][*key] = (*value).into());
+        for (key, value) in labels {
+            pod["metadata"]["labels"][key] = value.into();
+        }
     }));
     let rules = rules(VLLM, Dialect::Tandem);
     let six = "2001:db8::1".parse().unwrap();

@@ -42,8 +42,9 @@ impl Rig {
         }
     }
 
-    fn scrape(&self) -> Scrape {
-        Scrape::parse(&self.metrics.render())
+    #[expect(clippy::cast_sign_loss, reason = "a count")]
+    fn count(&self, family: &str, labels: &[(&str, &str)]) -> u64 {
+        Scrape::parse(&self.metrics.render()).sum(family, labels) as u64
     }
 }
 
@@ -111,8 +112,8 @@ fn what_cannot_be_read_is_skipped_with_one_warning_and_still_says_who_it_is() {
     }
     let nobody = Identity { uid: None, namespace: "ns".into(), name: "x".into(), version: Some(1) };
     assert!(words(&rig.source.deleted(&nobody, now())).is_empty());
-    let skipped = rig.scrape().sum("tandem_discovery_skipped_objects_total", &[("reason", "bad_object")]);
-    assert_eq!(skipped, 2.0, "each object once");
+    let skipped = rig.count("tandem_discovery_skipped_objects_total", &[("reason", "bad_object")]);
+    assert_eq!(skipped, 2, "each object once");
     // In a list it keeps its Pod where it was.
     let bad = pod("a", 9, |pod| pod["metadata"]["labels"] = 5.into());
     assert_eq!(rig.list(9, &[bad]).0, ["0 a register 1", "listed 0"]);
@@ -173,7 +174,7 @@ fn a_role_latches_at_the_first_list_and_not_by_events_before_it() {
     assert_eq!(said, ["0 a register 1", "0 b register 1", "listed 0"]);
     assert_eq!(rig.source.latches(), BTreeMap::from([("chat".to_owned(), vec![Role::Prefill])]));
     assert_eq!(rig.changed(&worker("b", 11, false)), ["0 b not_eligible"]);
-    assert_eq!(rig.scrape().sum("tandem_eligibility_latched", &[("role", "prefill")]), 1.0);
+    assert_eq!(rig.count("tandem_eligibility_latched", &[("role", "prefill")]), 1);
 }
 
 #[test]
@@ -226,16 +227,16 @@ fn fail_static_keeps_who_serves_and_takes_nobody_new() {
 #[tokio::test(start_paused = true)]
 async fn more_than_half_of_a_role_out_of_reach_within_a_minute_is_one_alarm() {
     let mut rig = Rig::new(&[plain()]);
-    let alarms = |rig: &Rig| rig.scrape().sum("tandem_mass_withdrawals_total", &[]);
+    let alarms = |rig: &Rig| rig.count("tandem_mass_withdrawals_total", &[]);
     for (n, uid) in ["a", "b", "c", "d"].into_iter().enumerate() {
         rig.changed(&pod(uid, 10 + n as u64, |_| {}));
     }
     rig.changed(&pod("a", 20, out_of_reach));
     rig.changed(&pod("b", 21, out_of_reach));
-    assert_eq!(alarms(&rig), 0.0, "half is not more than half");
+    assert_eq!(alarms(&rig), 0, "half is not more than half");
     rig.changed(&pod("c", 22, out_of_reach));
     rig.changed(&pod("d", 23, out_of_reach));
-    assert_eq!(alarms(&rig), 1.0, "once");
+    assert_eq!(alarms(&rig), 1, "once");
     for (n, uid) in ["a", "b", "c", "d"].into_iter().enumerate() {
         rig.changed(&pod(uid, 30 + n as u64, |_| {}));
     }
@@ -243,7 +244,7 @@ async fn more_than_half_of_a_role_out_of_reach_within_a_minute_is_one_alarm() {
         rig.changed(&pod(uid, 40 + n as u64, out_of_reach));
         tokio::time::advance(std::time::Duration::from_secs(61)).await;
     }
-    assert_eq!(alarms(&rig), 1.0, "one by one over minutes is no incident");
+    assert_eq!(alarms(&rig), 1, "one by one over minutes is no incident");
 }
 
 #[test]
@@ -251,23 +252,22 @@ fn a_pod_that_cannot_be_used_is_one_warning_for_each_reason() {
     let mut service = plain();
     service.pods.as_mut().unwrap().ports = vec![crate::config::Port::Number(9)];
     let mut rig = Rig::new(&[service]);
-    let skipped = |rig: &Rig, reason: &str| {
-        rig.scrape().sum("tandem_discovery_skipped_objects_total", &[("reason", reason)])
-    };
+    let skipped =
+        |rig: &Rig, reason: &str| rig.count("tandem_discovery_skipped_objects_total", &[("reason", reason)]);
     for version in 5..8 {
         assert_eq!(rig.changed(&pod("a", version, |_| {})), ["0 a no_port"]);
     }
-    assert_eq!(skipped(&rig, "no_port"), 1.0);
+    assert_eq!(skipped(&rig, "no_port"), 1);
     let nowhere = |pod: &mut Value| {
         pod["status"]["podIP"] = Value::Null;
         pod["status"]["podIPs"] = Value::Null;
     };
     rig.changed(&pod("a", 9, nowhere));
-    assert_eq!(skipped(&rig, "no_address"), 1.0);
+    assert_eq!(skipped(&rig, "no_address"), 1);
     rig.changed(&pod("b", 10, |pod| {
         nowhere(pod);
         unready(pod);
     }));
-    assert_eq!(skipped(&rig, "no_address"), 1.0, "a Pod that only starts is none");
+    assert_eq!(skipped(&rig, "no_address"), 1, "a Pod that only starts is none");
     assert!(rig.changed(&object()).contains(&"0 u no_port".to_owned()));
 }

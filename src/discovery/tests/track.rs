@@ -153,7 +153,9 @@ fn tombstones_are_bounded_and_what_is_forgotten_stays_old() {
     assert!(tracker.apply(pod("new", most + 20)).is_some());
     // The same UID again and again is one tombstone.
     let mut tracker = Tracker::default();
-    (1..100).for_each(|n| _ = tracker.delete("a", n));
+    for n in 1..100 {
+        tracker.delete("a", n);
+    }
     assert_eq!((tracker.tombstones(), tracker.ages.len()), (1, 1));
 }
 
@@ -224,7 +226,7 @@ proptest! {
                     let news = list(&mut tracker, version as u64, &history.listed(version));
                     prop_assert_eq!(news.is_none(), version < floor, "only older ones are discarded");
                     floor = floor.max(version);
-                    newest.iter_mut().for_each(|newest| *newest = (*newest).max(version));
+                    newest = newest.map(|newest| newest.max(version));
                     news.unwrap_or(0)
                 }
             };

@@ -152,9 +152,11 @@ impl Rig {
     }
 }
 
+type Tweak = fn(&mut Listener);
+
 #[test]
 fn the_same_facts_are_the_same_endpoint_and_any_other_fact_a_new_one() {
-    let changes: [(&str, fn(&mut Listener)); 7] = [
+    let changes: [(&str, Tweak); 7] = [
         ("address", |l| l.host = "192.0.2.9".into()),
         ("port", |l| l.port = 9000),
         ("role", |l| l.role = Role::Decode),
@@ -510,6 +512,13 @@ fn pods_without_an_endpoint_are_noted_with_their_reason() {
     assert!(rig.notes().is_empty());
 }
 
+/// After so long nobody who left is kept.
+async fn gone(rig: &mut Rig, seconds: u64) -> bool {
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    rig.settle();
+    rig.departed().is_empty()
+}
+
 #[tokio::test(start_paused = true)]
 async fn whoever_left_is_kept_until_its_last_request_is_over_and_a_while_longer() {
     let mut rig = Rig::plain();
@@ -517,11 +526,6 @@ async fn whoever_left_is_kept_until_its_last_request_is_over_and_a_while_longer(
     let endpoint = rig.of("a");
     let hold = Hold::take(&endpoint).unwrap();
     endpoint.started();
-    async fn gone(rig: &mut Rig, seconds: u64) -> bool {
-        tokio::time::advance(Duration::from_secs(seconds)).await;
-        rig.settle();
-        rig.departed().is_empty()
-    }
     rig.apply(vec![update(0, "a", 0, PodVerdict::Gone(Reason::Deleted))]);
     assert!(!gone(&mut rig, 3600).await, "it carries a request");
     drop(hold);
