@@ -32,11 +32,17 @@ impl Word for Loom {
     fn fetch_and(&self, bits: u64, order: Ordering) -> u64 {
         self.0.fetch_and(bits, order)
     }
+    fn fetch_add(&self, n: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(n, order)
+    }
     fn fetch_sub(&self, n: u64, order: Ordering) -> u64 {
         self.0.fetch_sub(n, order)
     }
     fn compare_exchange_weak(&self, old: u64, new: u64, ok: Ordering, err: Ordering) -> Result<u64, u64> {
         self.0.compare_exchange_weak(old, new, ok, err)
+    }
+    fn fence() {
+        loom::sync::atomic::fence(SeqCst);
     }
 }
 
@@ -285,6 +291,12 @@ impl<const HOW: u8> Word for Spoilt<HOW> {
             RELAXED_RELEASE => self.0.fetch_sub(n, Relaxed),
             _ => self.0.fetch_sub(n, order),
         }
+    }
+    fn fetch_add(&self, n: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(n, order)
+    }
+    fn fence() {
+        loom::sync::atomic::fence(SeqCst);
     }
     fn compare_exchange_weak(&self, old: u64, new: u64, ok: Ordering, err: Ordering) -> Result<u64, u64> {
         if HOW == CHECK_THEN_INCREMENT {

@@ -90,7 +90,7 @@ impl Router {
         let stream = tokio::net::TcpStream::connect(self.admin).await.ok()?;
         let mut client = RawClient::new(stream, Duration::from_secs(5));
         let answer = client.request(&get(path)).await.ok()?;
-        Some((answer.status(), answer.body.to_vec()))
+        Some((answer.status(), answer.body.clone()))
     }
 
     /// Selectable endpoints by URL.

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::admin::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
 use crate::proxy::context::Shared;
-use crate::registry::{Change, Endpoint, Handle, LaneState, Lanes, PodNote, Reason, Snapshot};
+use crate::registry::{Change, Endpoint, Handle, LaneState, Lanes, Ordered, PodNote, Reason, Snapshot};
 use crate::types::clock::{self, Instant};
 
 /// The registry as operators reach it.
@@ -74,11 +74,6 @@ impl EndpointControl for Control {
         Box::pin(async move {
             let found = self.endpoints().into_iter().find(|e| e.id.to_string() == id);
             let Some(endpoint) = found else { return DrainChange::Unknown };
-            // One that its Pod or a probe withdraws is drained all the same: that may end before the drain does.
-            let same = if drain { endpoint.reason() == Reason::AdminDrain } else { endpoint.is_selectable() };
-            if same {
-                return DrainChange::Unchanged;
-            }
             let (done, answer) = oneshot::channel();
             let change =
                 if drain { Change::Withdraw(endpoint.id, done) } else { Change::Restore(endpoint.id, done) };
@@ -86,8 +81,9 @@ impl EndpointControl for Control {
                 return DrainChange::Unavailable;
             }
             match answer.await {
-                Ok(true) => DrainChange::Changed,
-                Ok(false) => DrainChange::Unknown,
+                Ok(Ordered::Changed) => DrainChange::Changed,
+                Ok(Ordered::Unchanged) => DrainChange::Unchanged,
+                Ok(Ordered::Unknown) => DrainChange::Unknown,
                 Err(_) => DrainChange::Unavailable,
             }
         })

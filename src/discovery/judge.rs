@@ -32,6 +32,7 @@ pub enum Verdict {
 pub fn judge(pod: &Pod, rules: &Rules, context: Context) -> (Option<Role>, Verdict) {
     let worker = match worker_info(pod, rules) {
         Ok(worker) => worker,
+        Err(_) if pod.deleting => return (None, Verdict::Withdraw(Reason::Terminating, None)),
         Err(why) => return (None, Verdict::Withdraw(Reason::NoPort, Some(why))),
     };
     let role = role(pod, rules, worker.as_ref());

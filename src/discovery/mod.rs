@@ -25,12 +25,16 @@ pub mod source;
 mod state;
 pub mod track;
 
+#[cfg(test)]
+#[path = "tests/fixtures.rs"]
+mod fixtures;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Labels, RouterConfig};
+use crate::config::{Labels, RelistRead, RouterConfig};
 use crate::drain::Tracker;
 use crate::metrics::{DiscoveryFamilies, DiscoveryMetrics};
 use crate::registry::{Handle, View};
@@ -67,13 +71,15 @@ impl Discovery {
                 .into_iter()
                 .map(|rules| Ok((rules.clone(), self.metrics.service(&rules.name)?)))
                 .collect::<anyhow::Result<_>>()?;
-            // Services that share a stream share its pace: the quicker one.
+            // Services that share a stream share its pace, the quicker one, and read as the stricter one asks.
             let relist = services.iter().map(|(rules, _)| rules.pods.relist).min().unwrap_or_default();
-            let read = services.iter().map(|(rules, _)| rules.pods.relist_read).next();
-            let read = read.unwrap_or(crate::config::RelistRead::Consistent);
+            let cached = services.iter().all(|(rules, _)| rules.pods.relist_read == RelistRead::Cached);
+            let read = if cached { RelistRead::Cached } else { RelistRead::Consistent };
             let mut source = Source::new(services);
             for (service, roles) in latches.get() {
-                roles.into_iter().for_each(|role| source.restore_latch(&service, role));
+                for role in roles {
+                    source.restore_latch(&service, role);
+                }
             }
             let stream = Stream {
                 scope,

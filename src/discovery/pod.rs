@@ -177,7 +177,8 @@ struct Container {
 #[serde(rename_all = "camelCase", default)]
 struct ContainerPort {
     name: Option<String>,
-    container_port: Option<u16>,
+    #[serde(rename = "containerPort")]
+    number: Option<u16>,
     protocol: Option<String>,
 }
 
@@ -264,7 +265,7 @@ impl RawPod {
 impl ContainerPort {
     fn tcp(self) -> Option<(Option<String>, u16)> {
         let tcp = self.protocol.is_none_or(|protocol| protocol == "TCP");
-        self.container_port.filter(|port| tcp && *port != 0).map(|port| (self.name, port))
+        self.number.filter(|port| tcp && *port != 0).map(|port| (self.name, port))
     }
 }
 

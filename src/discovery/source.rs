@@ -134,16 +134,12 @@ impl Source {
 
     /// A DELETED event: the UID left at this version.
     pub fn deleted(&mut self, identity: &Identity, now: Instant) -> PodBatch {
-        match (&identity.uid, identity.version) {
-            (Some(uid), Some(version)) => {
-                let news = self.tracker.delete(uid, version);
-                self.batch(news, now)
-            }
-            _ => {
-                self.skip(identity, "a deletion without UID or version");
-                PodBatch::default()
-            }
-        }
+        let (Some(uid), Some(version)) = (&identity.uid, identity.version) else {
+            self.skip(identity, "a deletion without UID or version");
+            return PodBatch::default();
+        };
+        let news = self.tracker.delete(uid, version);
+        self.batch(news, now)
     }
 
     /// A complete list. Its Pods were decoded elsewhere; `bad`: those that could not be.
@@ -154,7 +150,9 @@ impl Source {
         bad: &[(Identity, String)],
         now: Instant,
     ) -> Reconciled {
-        bad.iter().for_each(|(identity, why)| self.skip(identity, why));
+        for (identity, why) in bad {
+            self.skip(identity, why);
+        }
         let unreadable: Vec<String> = bad.iter().filter_map(|(identity, _)| identity.uid.clone()).collect();
         let news = match self.tracker.list(version, pods, &unreadable) {
             Listed::Discarded => return Reconciled::Discarded,
@@ -163,11 +161,11 @@ impl Source {
         let first = !std::mem::replace(&mut self.synced, true);
         let changed = if first { Vec::new() } else { news.iter().map(|n| uid_of(n, version)).collect() };
         let mut batch = PodBatch::default();
-        let mut changes = Vec::new();
+        let mut others = Vec::new();
         for news in news {
             match news {
                 News::Gone(..) => self.say(news, now, &mut batch),
-                News::Changed(known) => changes.push(known),
+                News::Changed(known) => others.push(known),
             }
         }
         // What is newly required, or asked for, counts for every Pod.
@@ -175,7 +173,9 @@ impl Source {
         if again {
             self.say_all(now, &mut batch);
         } else {
-            changes.into_iter().for_each(|known| self.say(News::Changed(known), now, &mut batch));
+            for known in others {
+                self.say(News::Changed(known), now, &mut batch);
+            }
         }
         batch.listed = self.services.iter().map(|served| served.rules.service).collect();
         self.raise_alarms(now);
@@ -195,7 +195,9 @@ impl Source {
 
     fn say_all(&mut self, now: Instant, batch: &mut PodBatch) {
         let all: Vec<Known> = self.tracker.pods().cloned().collect();
-        all.into_iter().for_each(|known| self.say(News::Changed(known), now, batch));
+        for known in all {
+            self.say(News::Changed(known), now, batch);
+        }
     }
 
     /// The models of a service as the configuration has them now. Pods are judged by them from the next list on.

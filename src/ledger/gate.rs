@@ -1,22 +1,27 @@
 //! The one-word gate (I3): holds and the withdrawn bit in one atomic, so that no request can slip in between
 //! "is it withdrawn?" and "count me in".
 //!
-//! The word is a type parameter only so that the model test (`tests/gate_model.rs`) can run this very code under
-//! loom's scheduler.
+//! The word is a type parameter only so that the model tests (`tests/gate_model.rs`, `tests/reserved_model.rs`) can run this
+//! very code under loom's scheduler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::reserved::{Reservations, Reserved};
+
 const WITHDRAWN: u64 = 1 << 63;
 
-/// The atomic operations the gate needs.
+/// The atomic operations the gate and the reservations need.
 pub trait Word {
     fn new(value: u64) -> Self;
     fn load(&self, order: Ordering) -> u64;
     fn fetch_or(&self, bits: u64, order: Ordering) -> u64;
     fn fetch_and(&self, bits: u64, order: Ordering) -> u64;
+    fn fetch_add(&self, n: u64, order: Ordering) -> u64;
     fn fetch_sub(&self, n: u64, order: Ordering) -> u64;
     fn compare_exchange_weak(&self, old: u64, new: u64, ok: Ordering, err: Ordering) -> Result<u64, u64>;
+    /// Sequentially consistent.
+    fn fence();
 }
 
 impl Word for AtomicU64 {
@@ -32,11 +37,18 @@ impl Word for AtomicU64 {
     fn fetch_and(&self, bits: u64, order: Ordering) -> u64 {
         self.fetch_and(bits, order)
     }
+    fn fetch_add(&self, n: u64, order: Ordering) -> u64 {
+        self.fetch_add(n, order)
+    }
     fn fetch_sub(&self, n: u64, order: Ordering) -> u64 {
         self.fetch_sub(n, order)
     }
     fn compare_exchange_weak(&self, old: u64, new: u64, ok: Ordering, err: Ordering) -> Result<u64, u64> {
         self.compare_exchange_weak(old, new, ok, err)
+    }
+    #[inline]
+    fn fence() {
+        std::sync::atomic::fence(Ordering::SeqCst);
     }
 }
 
@@ -127,9 +139,10 @@ impl<E: Holder> Hold<E> {
         &self.endpoint
     }
 
-    /// The last bit check, right before a leg's first byte (I3).
-    pub fn still_selectable(&self) -> bool {
-        !self.endpoint.gate().is_withdrawn()
+    /// The last look at the bit, right before a leg's first byte (I3). `None`: withdrawn.
+    #[inline]
+    pub fn last_look(&self, reserved: &Reservations) -> Option<Reserved> {
+        reserved.last_look(self.endpoint.gate())
     }
 }
 

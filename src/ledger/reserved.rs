@@ -3,26 +3,46 @@
 //!
 //! A leg counts itself first and looks at the bit after that; whoever withdraws sets the bit first and reads the count after
 //! that. In the one order of all these (sequentially consistent) operations, one of the two sees the other.
+//! `tests/reserved_model.rs` runs this code under loom's scheduler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The reservations of one endpoint.
-#[derive(Debug, Default, Clone)]
-pub struct Reservations(Arc<AtomicU64>);
+use super::gate::{Gate, Word};
 
-impl Reservations {
-    /// Before the last look at the bit.
+/// The reservations of one endpoint.
+#[derive(Debug)]
+pub struct Reservations<W = AtomicU64>(Arc<W>);
+
+impl<W> Clone for Reservations<W> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<W: Word> Default for Reservations<W> {
+    fn default() -> Self {
+        Self(Arc::new(W::new(0)))
+    }
+}
+
+impl<W: Word> Reservations<W> {
+    /// The last look at the bit, right before a leg's first byte (I3). `None`: withdrawn.
     #[inline]
-    pub fn begin(&self) -> Reserved {
+    pub fn last_look(&self, gate: &Gate<W>) -> Option<Reserved<W>> {
+        let reserved = self.begin();
+        (!gate.is_withdrawn()).then_some(reserved)
+    }
+
+    fn begin(&self) -> Reserved<W> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        W::fence();
         Reserved(self.clone())
     }
 
-    /// After the bit was set.
+    /// After the bit was seen.
     pub fn count(&self) -> u64 {
-        std::sync::atomic::fence(Ordering::SeqCst);
+        W::fence();
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -30,9 +50,9 @@ impl Reservations {
 /// One leg's, until its first byte is written.
 #[derive(Debug)]
 #[must_use = "the reservation ends when this is dropped"]
-pub struct Reserved(Reservations);
+pub struct Reserved<W: Word = AtomicU64>(Reservations<W>);
 
-impl Drop for Reserved {
+impl<W: Word> Drop for Reserved<W> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::SeqCst);
     }

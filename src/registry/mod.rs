@@ -26,4 +26,4 @@ pub use observer::{Observer, Unobservable};
 pub use reason::Reason;
 pub use snapshot::{Departed, PodNote, Service, Snapshot, Turns, View};
 pub use sync::{Sync, Synced};
-pub use writer::{Change, Handle, Replaced, Writer};
+pub use writer::{Change, Handle, Ordered, Replaced, Writer};

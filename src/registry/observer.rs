@@ -56,6 +56,7 @@ struct Router {
 }
 
 #[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the consumer's names")]
 struct Worker<'a> {
     url: &'a str,
     port: u16,
@@ -70,6 +71,7 @@ struct Worker<'a> {
 }
 
 #[derive(Serialize)]
+#[expect(clippy::struct_excessive_bools, clippy::struct_field_names, reason = "the consumer's fields")]
 struct Selection {
     registered: bool,
     healthy: bool,
@@ -99,7 +101,7 @@ impl Observer {
     /// When nothing truthful can be said.
     pub fn endpoints(&self) -> Result<Vec<u8>, Unobservable> {
         let snapshot = self.view.load_full();
-        self.is_known(&snapshot)?;
+        is_known(&snapshot)?;
         let mut all: Vec<&Endpoint> = snapshot.services.iter().flat_map(|s| s.all()).map(|e| &**e).collect();
         all.extend(snapshot.departed.iter().map(|gone| &*gone.endpoint));
         all.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id)));
@@ -108,14 +110,6 @@ impl Observer {
         let router = Router { boot_generation: self.boot_generation, now_ms: clock::wall_ms() };
         let document = Document { router, registry_revision, workers: &workers };
         Ok(serde_json::to_vec(&document).unwrap_or_default())
-    }
-
-    fn is_known(&self, snapshot: &Snapshot) -> Result<(), Unobservable> {
-        let unknown = |sync| matches!(sync, Synced::Waiting | Synced::Refused(_));
-        match snapshot.services.iter().find(|service| unknown(service.sync.now())) {
-            Some(service) => Err(Unobservable::NotSynced(service.config.name.clone())),
-            None => Ok(()),
-        }
     }
 
     fn worker<'a>(&self, endpoint: &'a Endpoint) -> Result<Worker<'a>, Unobservable> {
@@ -159,5 +153,13 @@ impl Observer {
             *last = (hash, last.1 + 1);
         }
         last.1
+    }
+}
+
+fn is_known(snapshot: &Snapshot) -> Result<(), Unobservable> {
+    let unknown = |sync| matches!(sync, Synced::Waiting | Synced::Refused(_));
+    match snapshot.services.iter().find(|service| unknown(service.sync.now())) {
+        Some(service) => Err(Unobservable::NotSynced(service.config.name.clone())),
+        None => Ok(()),
     }
 }

@@ -135,6 +135,8 @@ pub struct Departed {
     pub service: usize,
     pub endpoint: Arc<Endpoint>,
     pub at: Instant,
+    /// An operator had withdrawn it: so it is when it returns.
+    pub(super) drained: bool,
 }
 
 /// Everything routing needs, at one version.

@@ -40,6 +40,14 @@ pub fn recent() -> Instant {
     recent
 }
 
+static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+
+/// An instant in milliseconds since the first one that was asked about: half the size of an [`Instant`].
+#[inline]
+pub fn ms(at: Instant) -> u64 {
+    at.saturating_duration_since(*START.get_or_init(|| at)).as_millis() as u64
+}
+
 /// Wall clock in milliseconds since the Unix epoch: for log lines and boot generations, never for ages.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn wall_ms() -> u64 {

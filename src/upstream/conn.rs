@@ -17,16 +17,22 @@ const SMALL: usize = 2 * 1024;
 /// Size a read buffer grows to while reads fill it.
 const LARGE: usize = 64 * 1024;
 
+/// Small, because thousands of connections carry it. One that no pool has (a probe's) is of no thread.
+fn thread_number(thread: usize) -> u32 {
+    u32::try_from(thread).unwrap_or(u32::MAX)
+}
+
 /// An established connection. Dropping it closes it, which is how an engine learns of a cancellation.
 #[derive(Debug)]
 pub struct Conn {
     pub(super) io: Io,
     pub(super) buf: BytesMut,
     /// How much to make room for: doubled when a read fills the room there was.
-    want: usize,
+    want: u32,
     /// Traffic thread whose runtime drives the stream.
-    pub(super) home: usize,
-    pub(super) born: Instant,
+    pub(super) home: u32,
+    /// Milliseconds since the process began, as [`clock::ms`] has them.
+    pub(super) born: u64,
     /// When it was put into the pool; `None` for a connection not used before.
     pub(super) idle_since: Option<Instant>,
     /// One timer for everything that is waited for on this connection, request after request. It is moved only when
@@ -37,8 +43,8 @@ pub struct Conn {
 impl Conn {
     /// A fresh connection, driven by the runtime of traffic thread `home`.
     pub fn new(io: Io, home: usize) -> Self {
-        let born = clock::recent();
-        Self { io, buf: BytesMut::new(), want: SMALL, home, born, idle_since: None, timer: None }
+        let (home, born) = (thread_number(home), clock::ms(clock::recent()));
+        Self { io, buf: BytesMut::new(), want: SMALL as u32, home, born, idle_since: None, timer: None }
     }
 
     /// Bytes that were read and not yet decoded.
@@ -53,12 +59,12 @@ impl Conn {
     /// allocate anew.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.buf.capacity() - self.buf.len() < SMALL / 4 {
-            self.buf.reserve(self.want);
+            self.buf.reserve(self.want as usize);
         }
         let room = self.buf.capacity() - self.buf.len();
         let n = ready!(poll_read_buf(Pin::new(&mut self.io), cx, &mut self.buf))?;
         if n == room {
-            self.want = (self.want * 2).min(LARGE);
+            self.want = (self.want * 2).min(LARGE as u32);
         }
         Poll::Ready(Ok(n))
     }
@@ -87,7 +93,7 @@ impl Conn {
     /// Moves the connection to the calling thread's runtime.
     pub(super) fn rehome(mut self, thread: usize) -> io::Result<Self> {
         self.io = self.io.rehome()?;
-        self.home = thread;
+        self.home = thread_number(thread);
         self.timer = None;
         Ok(self)
     }
@@ -97,7 +103,7 @@ impl Conn {
         if self.buf.capacity() > SMALL {
             self.buf = BytesMut::new();
         }
-        self.want = SMALL;
+        self.want = SMALL as u32;
         self.idle_since = Some(clock::recent());
     }
 }

@@ -48,7 +48,7 @@ async fn ask(dial: &dyn Dial, q: Question<'_>) -> Result<(StatusCode, Bytes), St
     let answer = exchange(&mut conn, &out, limits, None).await.map_err(|error| error.fault.to_string())?;
     let (mut decoder, mut body) = (Decoder::new(answer.head.framing), BytesMut::new());
     loop {
-        match decoder.step(conn.buffer()).map_err(|error| error.to_string())? {
+        match decoder.step(conn.buffer()).map_err(str::to_owned)? {
             Frame::Data(data) if body.len() + data.len() <= q.most => body.extend_from_slice(&data),
             Frame::Data(_) => return Err(format!("an answer of more than {} bytes", q.most)),
             Frame::End => break,

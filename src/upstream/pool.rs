@@ -142,7 +142,7 @@ impl Pool {
         if idle >= self.idle || self.is_old(&conn) {
             return None;
         }
-        let moved = conn.home != thread;
+        let moved = conn.home as usize != thread;
         if !conn.buf.is_empty() || !conn.io.quiet(moved || idle >= TRUST) {
             return None;
         }
@@ -160,7 +160,7 @@ impl Pool {
             return;
         }
         conn.rest();
-        if let Some(slot) = self.slots.get(conn.home)
+        if let Some(slot) = self.slots.get(conn.home as usize)
             && let Err(conn) = slot.push(conn)
         {
             let _ = self.overflow.push(conn);
@@ -205,7 +205,8 @@ impl Pool {
     }
 
     fn is_old(&self, conn: &Conn) -> bool {
-        clock::recent().saturating_duration_since(conn.born) >= self.life
+        self.life != Duration::MAX
+            && u128::from(clock::ms(clock::recent()).saturating_sub(conn.born)) >= self.life.as_millis()
     }
 
     fn is_closed(&self) -> bool {

@@ -3,60 +3,105 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use tandem::registry::{Endpoint, View};
-use tandem::types::clock::now;
+use tandem::registry::{Endpoint, Reason, View};
+use tandem::types::clock::{Instant, now};
 
+use super::history::AT_ONCE;
 use super::pods::{Key, Keys};
 
 /// Looks at the registry's newest snapshot.
 pub(super) struct Eye {
     view: View,
     version: u64,
+    looked: Instant,
     /// Every endpoint that was ever seen, with the UID it had at first.
     pub(super) seen: BTreeMap<u64, (Arc<Endpoint>, String)>,
     /// Endpoints that an operator withdrew.
     pub(super) drained: HashSet<u64>,
 }
 
-/// One look: selectable endpoints by UID, and those that an operator withdrew.
+/// One look.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
+    /// Selectable endpoints by UID.
     pub(super) selectable: BTreeMap<String, Keys>,
-    drained: HashSet<(String, Key)>,
-    /// Services that have something selectable.
-    pub(super) serves: [bool; 2],
+    /// Those that an operator withdrew, or that have not answered what they were asked.
+    excused: HashSet<(String, Key)>,
+    /// By service: something changed since the last look, and may have been otherwise in between.
+    stirred: [bool; 2],
 }
 
 impl Sight {
-    pub(super) fn is_drained(&self, uid: &str, key: &Key) -> bool {
-        self.drained.contains(&(uid.to_owned(), key.clone()))
+    pub(super) fn is_excused(&self, uid: &str, key: &Key) -> bool {
+        self.excused.contains(&(uid.to_owned(), key.clone()))
+    }
+
+    /// Whether a service has a pair, and whether it has a whole engine.
+    fn serves(&self, service: usize) -> [bool; 2] {
+        let of = |role: &'static str| {
+            let keys = self.selectable.values().flatten();
+            keys.filter(move |key| key.service == service && key.role == role)
+        };
+        let pairs = |p: &Key, d: &Key| p.token == d.token || p.token.is_empty() || d.token.is_empty();
+        [of("prefill").any(|p| of("decode").any(|d| pairs(p, d))), of("mixed").next().is_some()]
+    }
+}
+
+/// When a service last had a pair and a whole engine, and when it last had none.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Coverage {
+    present: [Option<Instant>; 2],
+    absent: [Option<Instant>; 2],
+}
+
+impl Coverage {
+    pub(super) fn note(&mut self, sight: &Sight, service: usize) {
+        for (n, serves) in sight.serves(service).into_iter().enumerate() {
+            if !serves || sight.stirred[service] {
+                self.absent[n] = Some(now());
+            }
+            if serves {
+                self.present[n] = Some(now());
+            }
+        }
+    }
+
+    /// Whether a request that began then may have been refused. A request that lost the last pair on its way is not given to
+    /// a whole engine; one that began without a pair has to be.
+    pub(super) fn may_refuse(&self, began: Instant) -> bool {
+        let since = |at: Option<Instant>| at.is_some_and(|at| at + AT_ONCE + AT_ONCE >= began);
+        since(self.absent[0]) && (since(self.absent[1]) || since(self.present[0]))
     }
 }
 
 impl Eye {
     pub(super) fn new(view: View) -> Self {
-        Self { view, version: 0, seen: BTreeMap::new(), drained: HashSet::new() }
+        Self { view, version: 0, looked: now(), seen: BTreeMap::new(), drained: HashSet::new() }
     }
 
+    /// `cold`: whether the engine at an address may have failed to answer a short time ago.
+    ///
     /// # Errors
     /// What must never be.
-    pub(super) fn look(&mut self) -> Result<Sight, String> {
+    pub(super) fn look(&mut self, cold: &dyn Fn(&str) -> bool) -> Result<Sight, String> {
         let snapshot = self.view.load_full();
         if snapshot.version < self.version {
             return Err(format!("snapshot {} after {}", snapshot.version, self.version));
         }
         self.version = snapshot.version;
+        let before = std::mem::replace(&mut self.looked, now());
         let mut sight = Sight::default();
         let mut owners: HashMap<String, String> = HashMap::new();
         for service in &snapshot.services {
             for endpoint in service.all() {
                 let uid = endpoint.pod.as_ref().map_or("", |pod| pod.uid.as_str()).to_owned();
                 self.is_the_same(endpoint, &uid)?;
+                sight.stirred[service.index] |= endpoint.last_change() >= before;
                 let key = key(service.index, endpoint);
                 let drained = self.drained.contains(&endpoint.id);
                 if !endpoint.is_selectable() {
-                    if drained {
-                        sight.drained.insert((uid, key));
+                    if drained || is_asked(endpoint, cold) {
+                        sight.excused.insert((uid, key));
                     }
                     continue;
                 }
@@ -70,7 +115,6 @@ impl Eye {
                 if *owner != uid {
                     return Err(format!("{} is selectable for {owner} and for {uid}", key.at));
                 }
-                sight.serves[service.index] = true;
                 if !sight.selectable.entry(uid.clone()).or_default().insert(key.clone()) {
                     return Err(format!("{uid} has {key:?} twice"));
                 }
@@ -114,18 +158,27 @@ pub(super) fn key(service: usize, endpoint: &Endpoint) -> Key {
     }
 }
 
-/// Whether an engine at this address may get a leg's first byte now: a leg that started may be 50 ms under way.
-pub(super) fn may_be_sent(view: &View, at: &str) -> Result<(), String> {
+/// It is asked what it has to answer, and that may take as long as it does.
+fn is_asked(endpoint: &Endpoint, cold: &dyn Fn(&str) -> bool) -> bool {
+    let age = now().saturating_duration_since(endpoint.last_change());
+    endpoint.reason() == Reason::Probing
+        && (age <= super::world::ANSWERS_IN + AT_ONCE || cold(&endpoint.host))
+}
+
+/// Whether an engine at this address may get a leg's first byte now, in this role: a leg that started may be 50 ms under way.
+pub(super) fn may_be_sent(view: &View, at: &str, role: &str) -> Result<(), String> {
     let snapshot = view.load();
     let listed = snapshot.services.iter().flat_map(|service| service.all());
     let gone = snapshot.departed.iter().map(|gone| &gone.endpoint);
     let mut story = Vec::new();
-    for endpoint in listed.chain(gone).filter(|endpoint| endpoint.authority == at) {
+    for endpoint in
+        listed.chain(gone).filter(|endpoint| endpoint.authority == at && endpoint.role.as_str() == role)
+    {
         let age = now().saturating_duration_since(endpoint.last_change());
-        if endpoint.is_selectable() || age <= super::history::AT_ONCE {
+        if endpoint.is_selectable() || age <= AT_ONCE {
             return Ok(());
         }
         story.push(format!("{} {:?} for {age:?}", endpoint.id, endpoint.reason()));
     }
-    Err(format!("{at} was sent a request; its endpoints: {story:?}"))
+    Err(format!("{at} was sent a request as a {role}; its endpoints: {story:?}"))
 }

@@ -42,3 +42,13 @@ const fn secs(n: u64) -> Duration {
 async fn whole_engines_are_selectable_exactly_while_the_api_says_so() {
     run::seeds(pods::Kind::Plain).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn engines_that_have_to_answer_first_are_selectable_once_they_have() {
+    run::seeds(pods::Kind::Probed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn prefills_and_decodes_are_selectable_exactly_while_the_api_says_so() {
+    run::seeds(pods::Kind::Pairs).await;
+}

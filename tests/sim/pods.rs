@@ -10,6 +10,29 @@ use serde_json::{Value, json};
 pub(super) enum Kind {
     /// Two services of whole engines, by model `a` or `b`; Pods without a model are of both.
     Plain,
+    /// The same, and engines have to list their models before their first request, which they do not do all the time.
+    Probed,
+    /// Two services of prefill/decode pairs, and whole engines among them.
+    Pairs,
+}
+
+impl Kind {
+    /// Roles that Pods have, as often as they are here; none: no label.
+    pub(super) fn roles(self) -> &'static [Option<&'static str>] {
+        match self {
+            Self::Plain | Self::Probed => &[None, None, Some("mixed"), Some("prefill")],
+            Self::Pairs => &[
+                Some("prefill"),
+                Some("decode"),
+                Some("prefill"),
+                Some("decode"),
+                Some("prefill"),
+                Some("decode"),
+                Some("mixed"),
+                None,
+            ],
+        }
+    }
 }
 
 /// The port of Pods that name none.
@@ -96,8 +119,9 @@ impl Pod {
 
     fn role_in(&self, kind: Kind) -> Option<&'static str> {
         match (kind, self.role) {
-            (Kind::Plain, None) => Some("mixed"),
-            (Kind::Plain, Some(role)) => (role == "mixed").then_some(role),
+            (Kind::Pairs, role) => role,
+            (Kind::Plain | Kind::Probed, None) => Some("mixed"),
+            (Kind::Plain | Kind::Probed, Some(role)) => (role == "mixed").then_some(role),
         }
     }
 

@@ -3,19 +3,20 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tandem::admin::DrainChange;
 use tandem::types::clock::{Instant, now};
 use tokio::time::sleep;
 
-use super::eye::{Eye, Sight};
+use super::eye::{Coverage, Eye, Sight};
 use super::history::{AT_ONCE, Healthy, History, RECOVERY, TICK};
 use super::pods::{Keys, Kind};
 use super::steps::{Fleet, Made};
 use super::trouble::Trouble;
-use super::world::World;
+use super::world::{ADDRESSES, SLOWEST_DIAL, World};
 use super::{ms, secs};
 
-/// In one seed.
-const STEPS: (usize, usize) = (1200, 12_000);
+/// Steps of one seed, and seeds, in CI; whatever both are, more of them at full size.
+const STEPS: (usize, usize) = (900, 9_000);
 const SEEDS: (&[u64], u64) = (&[20_261_201, 7], 12);
 
 struct Sim {
@@ -28,13 +29,14 @@ struct Sim {
     history: History,
     trouble: Trouble,
     eye: Eye,
-    /// By service: when it was last seen with nothing selectable.
-    empty: [Option<Instant>; 2],
+    /// By service.
+    coverage: [Coverage; 2],
     began: Instant,
     /// The last things that happened.
     story: Vec<String>,
     changes: usize,
     looks: usize,
+    shown: String,
 }
 
 /// The seeds of a run, one after the other.
@@ -66,15 +68,16 @@ impl Sim {
             random,
             kind,
             world,
-            fleet: Fleet::default(),
+            fleet: Fleet::new(kind),
             history: History::default(),
             trouble: Trouble::default(),
             eye,
-            empty: [None; 2],
+            coverage: [Coverage::default(); 2],
             began: now(),
             story: Vec::new(),
             changes: 0,
             looks: 0,
+            shown: String::new(),
         }
     }
 
@@ -95,9 +98,11 @@ impl Sim {
                 0 | 1 => self.trouble.strike_watches(&self.world.api, &mut self.random),
                 2 => self.trouble.strike_lists(&self.world.api, &mut self.random),
                 3 => self.ghost().await,
+                4 if self.random.bool() => self.mask().await,
                 _ => {}
             }
             self.change();
+            self.operate().await;
             let pause = self.pause();
             self.pass(pause).await;
         }
@@ -110,10 +115,12 @@ impl Sim {
         for _ in 0..self.random.usize(30..60) {
             match self.random.u8(..6) {
                 0 | 1 => self.trouble.strike_watches(&self.world.api, &mut self.random),
+                2 if self.random.bool() => self.mask().await,
                 2 => self.ghost().await,
                 _ => {}
             }
             self.change();
+            self.operate().await;
             let pause = self.pause() * 2;
             self.pass(pause).await;
         }
@@ -121,11 +128,9 @@ impl Sim {
 
     /// A Pod serves and is gone, and the watch tells of its good days last of all, perhaps after lists without it.
     async fn ghost(&mut self) {
-        let (api, random) = (&self.world.api, &mut self.random);
         self.trouble.count("ghost");
-        let late = if random.bool() { random.u64(20..1000) } else { random.u64(1000..20_000) };
-        api.overtake_next(1, ms(late));
-        let second = (now() - self.began).as_secs();
+        self.overtake_one();
+        let (api, random, second) = (&self.world.api, &mut self.random, (now() - self.began).as_secs());
         let served = self.fleet.serve(api, random, second);
         let uid = served.pod.uid.clone();
         self.note(served);
@@ -140,10 +145,68 @@ impl Sim {
         }
     }
 
+    /// A Pod stops serving and serves again, and the watch tells of its bad days last.
+    async fn mask(&mut self) {
+        self.trouble.count("mask");
+        self.overtake_one();
+        let (api, random, second) = (&self.world.api, &mut self.random, (now() - self.began).as_secs());
+        let stopped = self.fleet.stop(api, random, second);
+        let uid = stopped.pod.uid.clone();
+        self.note(stopped);
+        let pause = ms(self.random.u64(..100));
+        self.pass(pause).await;
+        let restored = self.fleet.restore(&self.world.api, &mut self.random, &uid);
+        self.note(restored);
+    }
+
+    /// The next change is told late, and whatever follows is not.
+    fn overtake_one(&mut self) {
+        let random = &mut self.random;
+        let late = if random.bool() { random.u64(20..1000) } else { random.u64(1000..20_000) };
+        self.world.api.overtake_next(1, ms(late));
+    }
+
+    /// Now and then an operator takes an endpoint out, or back in; engines stop to answer what they are asked, or are slow to
+    /// connect to.
+    async fn operate(&mut self) {
+        if self.random.u8(..4) == 0 {
+            let (ip, time) = (self.random.u8(1..=ADDRESSES), SLOWEST_DIAL.mul_f64(self.random.f64()));
+            self.world.slow_dials(ip, if self.random.bool() { time } else { Duration::ZERO });
+        }
+        if self.kind == Kind::Probed && self.random.u8(..8) == 0 {
+            let (ip, time) = (self.random.u8(1..=ADDRESSES), ms(self.random.u64(..5000)));
+            self.world.notes.freeze(ip, time, self.random.bool());
+        }
+        if self.random.u8(..16) != 0 {
+            return;
+        }
+        let listed = self.world.router.admin.endpoints.list().endpoints;
+        let Some(endpoint) = (!listed.is_empty()).then(|| &listed[self.random.usize(..listed.len())]) else {
+            return;
+        };
+        let id: u64 = endpoint.id.parse().unwrap();
+        let drain = !self.eye.drained.contains(&id);
+        let changed = self.world.router.admin.endpoints.set_drain(&endpoint.id, drain).await;
+        self.say(format!("operator: drain of {id} {}: {drain}, {changed:?}", endpoint.url));
+        match changed {
+            DrainChange::Changed if drain => _ = self.eye.drained.insert(id),
+            DrainChange::Changed => _ = self.eye.drained.remove(&id),
+            DrainChange::Unknown => {}
+            DrainChange::Unchanged | DrainChange::Unavailable => {
+                self.fail("an order that was not given before")
+            }
+        }
+    }
+
     /// The API server is well: after one recovery everything is as it should be, and stays so within an instant.
     async fn fair_weather(&mut self) {
         self.trouble.calm(&self.world.api);
         self.say("fair weather".to_owned());
+        let half_open = self.random.bool();
+        if half_open {
+            self.pass(RECOVERY).await;
+            self.world.api.silence_watches();
+        }
         // A group that is to be reversed is held back until all of it was made.
         for _ in 0..4 {
             let second = (now() - self.began).as_secs();
@@ -225,14 +288,28 @@ impl Sim {
         }
         self.history.tell(&told);
         self.history.settle(now(), healthy);
-        let sight = self.eye.look()?;
+        let notes = &self.world.notes;
+        let sight = self.eye.look(&|host| notes.may_be_cold(host))?;
         self.judge_all(&sight)?;
-        for (last, serves) in self.empty.iter_mut().zip(sight.serves) {
-            if !serves {
-                *last = Some(now());
+        if std::env::var("SIM_SHOW").is_ok() {
+            let shown = format!(
+                "   shows {:?}",
+                sight
+                    .selectable
+                    .values()
+                    .flatten()
+                    .map(|k| format!("{} {} {} {}", k.service, k.role, k.at, k.token))
+                    .collect::<Vec<_>>()
+            );
+            if self.shown != shown {
+                self.shown = shown.clone();
+                self.say(shown);
             }
         }
-        self.world.notes.judge_refusals(self.empty)?;
+        for (service, coverage) in self.coverage.iter_mut().enumerate() {
+            coverage.note(&sight, service);
+        }
+        self.world.notes.judge_refusals(self.coverage)?;
         let fleet = &self.fleet;
         self.history.bury(|uid| fleet.pods.iter().any(|pod| pod.uid == uid));
         Ok(())
@@ -244,7 +321,7 @@ impl Sim {
         let strange = sight.selectable.keys().filter(|uid| !self.history.lives.contains_key(*uid)).cloned();
         for uid in strange.collect::<Vec<_>>().into_iter().chain(known) {
             let shown = sight.selectable.get(&uid).unwrap_or(&nothing);
-            self.history.explain(&uid, shown, &|key| sight.is_drained(&uid, key))?;
+            self.history.explain(&uid, shown, &|key| sight.is_excused(&uid, key))?;
         }
         Ok(())
     }

@@ -2,12 +2,13 @@
 
 use tandem::testkit::kube::FakeKube;
 
-use super::pods::{PORT, Pod};
+use super::pods::{Kind, PORT, Pod};
 use super::world::ADDRESSES;
 
 /// Most Pods at once, and names that they share.
-const MOST: usize = 10;
-const NAMES: [&str; 12] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10", "n11"];
+const MOST: usize = 12;
+const NAMES: [&str; 14] =
+    ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10", "n11", "n12", "n13"];
 
 /// A change that was made: the Pod as it is now, its version, and in a word what it was.
 #[derive(Debug)]
@@ -19,15 +20,20 @@ pub(super) struct Made {
 }
 
 /// The Pods there are, as the driver means them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fleet {
+    kind: Kind,
     pub(super) pods: Vec<Pod>,
 }
 
 impl Fleet {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, pods: Vec::new() }
+    }
+
     /// One random step; a re-creation is two changes. `second`: the age of a Pod that is created now.
     pub(super) fn step(&mut self, api: &FakeKube, random: &mut fastrand::Rng, second: u64) -> Vec<Made> {
-        let few = self.pods.len() < 4;
+        let few = self.pods.len() < 6;
         if self.pods.is_empty() || (self.pods.len() < MOST && random.u8(..if few { 3 } else { 8 }) == 0) {
             return vec![self.create(api, random, second)];
         }
@@ -56,10 +62,16 @@ impl Fleet {
     pub(super) fn serve(&mut self, api: &FakeKube, random: &mut fastrand::Rng, second: u64) -> Made {
         let ip = self.address(random);
         if self.pods.len() < MOST && random.bool() {
-            let name = self.free_name(random);
-            return self.admit(api, Pod::new(name, ip, second), "serves");
+            let mut pod = Pod::new(self.free_name(random), ip, second);
+            pod.role = self.role(random);
+            return self.admit(api, pod, "serves");
         }
         let index = random.usize(..self.pods.len());
+        self.serve_again(api, random, index)
+    }
+
+    fn serve_again(&mut self, api: &FakeKube, random: &mut fastrand::Rng, index: usize) -> Made {
+        let ip = self.address(random);
         self.change(api, index, "serves again", |pod| {
             let before = pod.clone();
             *pod = Pod {
@@ -67,8 +79,36 @@ impl Fleet {
                 deleting: before.deleting,
                 ..Pod::new(&before.name, ip, before.created)
             };
-            pod.ip = before.ip.or(pod.ip);
+            (pod.ip, pod.role) = (before.ip.or(pod.ip), before.role);
         })
+    }
+
+    /// A Pod stops serving, in one of the ways there are to come back from.
+    pub(super) fn stop(&mut self, api: &FakeKube, random: &mut fastrand::Rng, second: u64) -> Made {
+        if self.pods.is_empty() {
+            return self.create(api, random, second);
+        }
+        let index = random.usize(..self.pods.len());
+        match random.u8(..4) {
+            0 | 1 => self.change(api, index, "no member", |pod| pod.member = false),
+            2 => self.change(api, index, "not ready", |pod| pod.ready = Some("False")),
+            _ => self.change(api, index, "not eligible", |pod| pod.eligible = false),
+        }
+    }
+
+    /// The Pod with this UID serves again.
+    pub(super) fn restore(&mut self, api: &FakeKube, random: &mut fastrand::Rng, uid: &str) -> Made {
+        let index = self.index(uid);
+        self.serve_again(api, random, index)
+    }
+
+    fn index(&self, uid: &str) -> usize {
+        self.pods.iter().position(|pod| pod.uid == uid).unwrap()
+    }
+
+    fn role(&self, random: &mut fastrand::Rng) -> Option<&'static str> {
+        let roles = self.kind.roles();
+        roles[random.usize(..roles.len())]
     }
 
     fn free_name(&self, random: &mut fastrand::Rng) -> &'static str {
@@ -79,7 +119,7 @@ impl Fleet {
 
     /// The Pod with this UID goes at once.
     pub(super) fn end(&mut self, api: &FakeKube, uid: &str) -> Made {
-        let index = self.pods.iter().position(|pod| pod.uid == uid).unwrap();
+        let index = self.index(uid);
         self.force_delete(api, index)
     }
 
@@ -87,7 +127,8 @@ impl Fleet {
         let name = self.free_name(random);
         let ip = self.address(random);
         let mut pod = Pod::new(name, ip, second);
-        pod.model = [None, None, Some("a"), Some("b"), Some("c")][random.usize(..5)];
+        pod.model = [None, None, None, Some("a"), Some("b"), Some("c")][random.usize(..6)];
+        pod.role = self.role(random);
         if random.bool() {
             (pod.phase, pod.ready) = ("Pending", None);
             pod.ip = Some(ip).filter(|_| random.bool());
@@ -129,7 +170,7 @@ impl Fleet {
         let gone = self.force_delete(api, index);
         let before = &gone.pod;
         let mut pod = Pod { created: second, ..Pod::new(&before.name, 1, second) };
-        pod.model = before.model;
+        (pod.model, pod.role) = (before.model, before.role);
         pod.ip = before.ip.filter(|_| random.u8(..4) != 0).or_else(|| Some(self.address(random)));
         if random.u8(..3) == 0 {
             pod.ready = Some("False");
@@ -154,7 +195,7 @@ impl Fleet {
     /// Something about a Pod is another way round.
     fn turn(&mut self, api: &FakeKube, random: &mut fastrand::Rng, index: usize) -> Made {
         let ip = self.address(random);
-        let (yes, number) = (random.u8(..3) != 0, random.usize(..4));
+        let (yes, number, role) = (random.u8(..4) != 0, random.usize(..4), self.role(random));
         let pod = &self.pods[index];
         // What stands in the way is put right more often than not, so that fleets live.
         if yes && pod.phase == "Pending" {
@@ -175,9 +216,7 @@ impl Fleet {
             14..=18 => self.change(api, index, "eligible?", |pod| pod.eligible = !pod.eligible || yes),
             19..=22 => self.change(api, index, "drain?", |pod| pod.drain = !pod.drain && !yes),
             23..=26 => self.change(api, index, "member?", |pod| pod.member = !pod.member || yes),
-            27 | 28 => self.change(api, index, "role", |pod| {
-                pod.role = [None, Some("mixed"), None, Some("prefill")][number]
-            }),
+            27 | 28 => self.change(api, index, "role", |pod| pod.role = role),
             29 | 30 => self.change(api, index, "model", |pod| {
                 pod.model = [None, Some("a"), Some("b"), Some("c")][number]
             }),

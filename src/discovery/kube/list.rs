@@ -56,7 +56,7 @@ pub(super) enum Read {
 
 /// A complete list.
 #[derive(Debug)]
-pub(super) struct Pods {
+pub(super) struct Listed {
     pub(super) version: u64,
     pub(super) pods: Vec<Arc<Pod>>,
     /// Items that could not be read.
@@ -70,7 +70,7 @@ pub(super) async fn list(
     read: &Read,
     limit: Duration,
     wanted: &[String],
-) -> Result<Pods, Failure> {
+) -> Result<Listed, Failure> {
     let mut params = ListParams::default().labels(&scope.selector);
     match read {
         Read::First => params = params.limit(PAGE),
@@ -80,7 +80,7 @@ pub(super) async fn list(
             params.version_match = Some(VersionMatch::NotOlderThan);
         }
     }
-    let mut all: Option<Pods> = None;
+    let mut all: Option<Listed> = None;
     loop {
         let body = timeout(limit, answer(client, scope, &params))
             .await
@@ -132,7 +132,7 @@ pub(super) async fn collect(mut body: Body, most: usize) -> Result<Bytes, Failur
 }
 
 /// One page, and the token of the next one.
-async fn page(body: Bytes, wanted: &[String]) -> Result<(Pods, Option<String>), Failure> {
+async fn page(body: Bytes, wanted: &[String]) -> Result<(Listed, Option<String>), Failure> {
     if body.len() <= INLINE {
         return read_page(&body, wanted);
     }
@@ -165,12 +165,13 @@ pub type Decoded = (u64, Vec<Arc<Pod>>, Vec<(Identity, String)>);
 /// # Errors
 /// Why it cannot be read, in words for an operator.
 pub fn decode_list(body: &[u8], wanted: &[String]) -> Result<Decoded, String> {
-    let (Pods { version, pods, bad }, _) = read_page(body, wanted).map_err(|failure| failure.to_string())?;
+    let (Listed { version, pods, bad }, _) =
+        read_page(body, wanted).map_err(|failure| failure.to_string())?;
     Ok((version, pods, bad))
 }
 
 /// One page of a list. An item that cannot be read does not spoil the others.
-pub(super) fn read_page(body: &[u8], wanted: &[String]) -> Result<(Pods, Option<String>), Failure> {
+pub(super) fn read_page(body: &[u8], wanted: &[String]) -> Result<(Listed, Option<String>), Failure> {
     let invalid = |why: String| Failure::new(Kind::Invalid, why);
     let page: Page<'_> =
         serde_json::from_slice(body).map_err(|e| invalid(format!("a list that cannot be read: {e}")))?;
@@ -184,5 +185,5 @@ pub(super) fn read_page(body: &[u8], wanted: &[String]) -> Result<(Pods, Option<
         }
     }
     // Some servers send an empty token at the end (kube#1250).
-    Ok((Pods { version, pods, bad }, page.metadata.token.filter(|token| !token.is_empty())))
+    Ok((Listed { version, pods, bad }, page.metadata.token.filter(|token| !token.is_empty())))
 }

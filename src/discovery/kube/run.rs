@@ -21,13 +21,14 @@ use super::ask::{Asking, client, kept_after, of};
 use super::backoff::{Backoff, jittered};
 use super::client::Connect;
 use super::failure::{Failure, Kind};
-use super::list::{Pods, Read, Scope, list};
+use super::list::{Listed, Read, Scope, list};
 use super::suspects::Suspects;
 use super::watch::{Event, Watch};
 use crate::config::RelistRead;
 use crate::discovery::pod::Identity;
 use crate::discovery::source::{Reconciled, Source};
 use crate::discovery::state::LatchStore;
+use crate::metrics::DiscoveryMetrics;
 use crate::registry::{Change, Handle, PodBatch, View};
 use crate::types::clock::{self, Instant};
 
@@ -61,7 +62,7 @@ struct Running {
     watch_backoff: Backoff,
     lister: Option<Client>,
     watcher: Option<Client>,
-    listing: Option<Asking<Pods>>,
+    listing: Option<Asking<Listed>>,
     opening: Option<Asking<Watch>>,
     watch: Option<Watch>,
     /// The watch has told something.
@@ -91,7 +92,7 @@ enum What {
 enum Next {
     Stop,
     Event(Result<Option<Event>, Failure>),
-    Listed(Option<Client>, Result<Pods, Failure>),
+    List(Option<Client>, Result<Listed, Failure>),
     Opened(Option<Client>, Result<Watch, Failure>),
     Timer,
 }
@@ -132,7 +133,7 @@ impl Running {
             () = stop.cancelled() => Next::Stop,
             // Events before lists: what is newer should be known first. Neither order is wrong.
             event = next_event(&mut self.watch) => Next::Event(event),
-            (client, result) = of(&mut self.listing) => Next::Listed(client, result),
+            (client, result) = of(&mut self.listing) => Next::List(client, result),
             (client, result) = of(&mut self.opening) => Next::Opened(client, result),
             () = sleep_until(timer) => Next::Timer,
         };
@@ -142,7 +143,7 @@ impl Running {
             Next::Event(Ok(Some(event))) => self.event(event).await,
             Next::Event(Ok(None)) => self.ended(),
             Next::Event(Err(failure)) => self.watch_failed(&failure),
-            Next::Listed(client, result) => {
+            Next::List(client, result) => {
                 self.listing = None;
                 self.lister = client;
                 match result {
@@ -225,7 +226,7 @@ impl Running {
         debug!(namespace = self.stream.scope.shown(), selector = %self.stream.scope.selector, "watching Pods");
         self.watch = Some(watch);
         self.heard = false;
-        self.each(|metrics| metrics.watch_opened());
+        self.each(DiscoveryMetrics::watch_opened);
     }
 
     async fn event(&mut self, event: Event) {
@@ -233,7 +234,7 @@ impl Running {
             self.heard = true;
             self.watch_backoff.reset();
             self.told[What::Watch as usize] = None;
-            self.each(|metrics| metrics.watch_heard());
+            self.each(DiscoveryMetrics::watch_heard);
         }
         let now = clock::now();
         match event {
@@ -287,7 +288,7 @@ impl Running {
         }
     }
 
-    async fn listed(&mut self, Pods { version, pods, bad }: Pods) {
+    async fn listed(&mut self, Listed { version, pods, bad }: Listed) {
         let now = clock::now();
         self.next_list = now + jittered(self.stream.relist);
         self.list_down = false;
@@ -296,7 +297,7 @@ impl Running {
         }
         match self.stream.source.list(version, pods, &bad, now) {
             Reconciled::Discarded => {
-                self.each(|metrics| metrics.list_discarded());
+                self.each(DiscoveryMetrics::list_discarded);
                 debug!(version, newest = self.stream.source.listed(), "an old list is discarded");
             }
             Reconciled::Applied(batch, changed) => {
@@ -305,7 +306,7 @@ impl Running {
                     let (namespace, selector) = (self.stream.scope.shown(), &self.stream.scope.selector);
                     info!(namespace, selector, "the API server answers again");
                 }
-                self.each(|metrics| metrics.list_applied());
+                self.each(DiscoveryMetrics::list_applied);
                 self.suspects.listed(changed, now);
                 self.send(batch).await;
             }
@@ -359,7 +360,7 @@ impl Running {
         let _ = self.stream.changes.send(Change::Pods(batch)).await;
     }
 
-    fn each(&self, count: impl Fn(&crate::metrics::DiscoveryMetrics)) {
+    fn each(&self, count: impl Fn(&DiscoveryMetrics)) {
         self.stream.source.services().for_each(|(_, metrics)| count(metrics));
     }
 
@@ -375,7 +376,7 @@ impl Running {
             return;
         }
         let hint = match failure.kind {
-            Kind::Forbidden => "the router's service account needs get, list and watch on pods there",
+            Kind::Forbidden => "the router's service account needs list and watch on pods there",
             Kind::Unauthorized => "its credentials are not accepted; they are read again",
             _ => "the endpoints known so far stay in use",
         };

@@ -91,12 +91,10 @@ impl Leg {
 
     /// The last look at the endpoint's bit, right before the first byte (I3).
     pub fn may_start(&mut self) -> bool {
-        self.reserved = Some(self.endpoint().reserved.begin());
-        let may = self.hold.still_selectable();
+        self.reserved = self.hold.last_look(&self.endpoint().reserved);
+        let may = self.reserved.is_some();
         if may {
             self.endpoint().started();
-        } else {
-            self.reserved = None;
         }
         may
     }

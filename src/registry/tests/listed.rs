@@ -1,6 +1,7 @@
 use super::*;
-use crate::config::{Dialect, PodDiscovery};
+use crate::config::{self, Dialect, PodDiscovery};
 use crate::metrics::{Metrics, Vocabulary};
+use crate::registry::Change;
 use crate::types::role::Role;
 
 fn listener(pod: &Arc<PodId>) -> Listener {

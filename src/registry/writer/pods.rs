@@ -8,7 +8,7 @@ use tracing::warn;
 use super::super::listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerdict};
 use super::super::snapshot::PodNote;
 use super::super::sync::Synced;
-use super::*;
+use super::{Departed, Endpoint, Member, Reason, Writer, clock, info};
 
 /// What is known of Pods, by service and UID, and who owns which address.
 #[derive(Debug)]
@@ -125,7 +125,11 @@ impl Writer {
             }
             return;
         }
-        self.release(service, &endpoints);
+        // An address stays with its Pod while that may still listen there: an older one that was overlooked must not get
+        // its requests.
+        if matches!(reason, Reason::NotRunning | Reason::NoAddress) {
+            self.release(service, &endpoints);
+        }
         for id in endpoints {
             let Some(member) = self.members.get_mut(&id) else { continue };
             member.source = Some(reason);
@@ -171,16 +175,18 @@ impl Writer {
             self.depart(id, Reason::Replaced);
         }
         for listener in new {
-            let endpoint = self.revived(&listener).unwrap_or_else(|| {
+            let (endpoint, drained) = self.revived(&listener).unwrap_or_else(|| {
                 let metrics = |url: &str, role| self.families.for_endpoint(url, role);
-                Endpoint::new(&listener, self.threads, &config.config.upstream, metrics)
+                (Endpoint::new(&listener, self.threads, &config.config.upstream, metrics), false)
             });
             if config.sync.now() == Synced::Ready {
                 let (url, role) = (&endpoint.url, endpoint.role.as_str());
                 info!(endpoint = %url, role, pod = %pod.name, uid = %pod.uid, "endpoint registered");
             }
             kept.push(endpoint.id);
-            self.members.insert(endpoint.id, Member::new(Arc::clone(&endpoint), &config.config, service));
+            let mut member = Member::new(Arc::clone(&endpoint), &config.config, service);
+            member.drained = drained;
+            self.members.insert(endpoint.id, member);
             self.dirty.added.entry(service).or_default().push(endpoint);
         }
         for id in &kept {
@@ -241,12 +247,14 @@ impl Writer {
         }
     }
 
-    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own.
-    fn revived(&mut self, listener: &Listener) -> Option<Arc<Endpoint>> {
+    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own. Also: whether an
+    /// operator had withdrawn it.
+    fn revived(&mut self, listener: &Listener) -> Option<(Arc<Endpoint>, bool)> {
         let same = |gone: &Departed| gone.endpoint.pod == listener.pod && gone.endpoint.is_at(listener);
         let at = self.departed.iter().position(same)?;
         self.dirty.departed = true;
-        Some(self.departed.swap_remove(at).endpoint)
+        let Departed { endpoint, drained, .. } = self.departed.swap_remove(at);
+        Some((endpoint, drained))
     }
 
     /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there. Who waited for one
@@ -257,7 +265,7 @@ impl Writer {
             let address = member.endpoint.authority.clone();
             let Some(pod) = member.endpoint.pod.clone() else { continue };
             let owner = self.books.owners.get(&address);
-            if !owner.is_some_and(|owner| owner.uid == pod.uid) || self.qualifies(service, &pod, &address) {
+            if owner.is_none_or(|owner| owner.uid != pod.uid) || self.qualifies(service, &pod, &address) {
                 continue;
             }
             self.books.owners.remove(&address);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::super::budget::RetryBudget;
 use super::super::snapshot::Kept;
 use super::super::sync::Sync;
-use super::*;
+use super::{
+    Endpoint, EndpointFamilies, HashMap, Member, Reason, Replaced, Service, Snapshot, Writer, config,
+};
 use crate::config::StaticEndpoint;
 use crate::registry::listener::Listener;
 use crate::types::role::Role;
@@ -22,7 +24,7 @@ impl Writer {
             .collect();
         let mut stay: HashMap<u64, Member> = HashMap::new();
         let mut added = 0;
-        for (id, member) in next.iter().flat_map(|s| members(s)) {
+        for (id, member) in next.iter().flat_map(members) {
             let known = self.members.remove(&id);
             added += usize::from(known.is_none());
             stay.insert(id, known.unwrap_or(member));

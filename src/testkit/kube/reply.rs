@@ -20,6 +20,9 @@ enum Source {
     Over,
 }
 
+/// Told of each whole piece that was taken.
+type Taken = Box<dyn Fn(&[u8]) + Send>;
+
 /// A response body. Dropping it closes the watch behind it.
 pub struct Reply {
     source: Source,
@@ -29,7 +32,7 @@ pub struct Reply {
     /// It breaks at the next poll.
     breaking: bool,
     /// Called with each piece that is taken whole.
-    taken: Option<Box<dyn Fn(&[u8]) + Send>>,
+    taken: Option<Taken>,
 }
 
 impl fmt::Debug for Reply {

@@ -237,33 +237,33 @@ async fn a_wrong_token_and_a_name_that_no_router_lists_are_said() {
 /// Routers give a Pod that is being deleted nothing new by themselves; its hook keeps the engine until what it carries is over.
 #[tokio::test]
 async fn an_engine_that_is_found_is_kept_until_its_requests_are_over() {
-    let engine = Engine::start_tcp(Script::new(answer)).await;
-    let cluster = Cluster::start().await;
-    cluster.api.create(pod("chat-0", &engine));
-    let process = cluster.ready_router("").await;
-    let mut client = process.client().await;
-    client.send(&post_chat(chat_body("m", true))).await.unwrap();
-    engine.log.wait_for(1, SOON).await;
-    cluster.api.delete("default", "chat-0");
-    let listed = async |rig: &Rig| endpoint(&rig.routers[0], &rig.leaving).await.unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("token"), "none is asked for here").unwrap();
-    let staying = Engine::start_tcp(Script::new(answer)).await;
-    let rig = Rig { form: PODS, leaving: engine, staying, routers: vec![process], directory };
-    poll("its deletion", async || listed(&rig).await["reason"] == "terminating").await;
-    assert_eq!(
-        rig.routers[0].client().await.request(&post_chat(chat_body("m", false))).await.unwrap().status(),
-        503
-    );
-    let (code, err) = ran(&mut rig.leave(0)).await;
-    assert!(code == Some(1) && err.contains("not drained in time"), "{err}");
-    let mut drain = rig.start_drain(60);
-    // Not only until the API server has forgotten it.
-    cluster.api.finish_delete("default", "chat-0");
-    poll("it to be gone", async || listed(&rig).await["gone"] == true).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(drain.try_wait().unwrap().is_none(), "it did not wait for the stream");
-    drop(client);
-    let output = tokio::time::timeout(LONG, drain.wait_with_output()).await.unwrap().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    for form in [PODS, SCRIPT] {
+        let engine = Engine::start_tcp(Script::new(answer)).await;
+        let cluster = Cluster::start().await;
+        cluster.api.create(pod("chat-0", &engine));
+        let process = cluster.ready_router("").await;
+        let mut client = process.client().await;
+        client.send(&post_chat(chat_body("m", true))).await.unwrap();
+        engine.log.wait_for(1, SOON).await;
+        cluster.api.delete("default", "chat-0");
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("token"), "none is asked for here").unwrap();
+        let staying = Engine::start_tcp(Script::new(answer)).await;
+        let rig = Rig { form, leaving: engine, staying, routers: vec![process], directory };
+        let listed = async || endpoint(&rig.routers[0], &rig.leaving).await.unwrap();
+        poll("its deletion", async || listed().await["reason"] == "terminating").await;
+        let mut other = rig.routers[0].client().await;
+        assert_eq!(other.request(&post_chat(chat_body("m", false))).await.unwrap().status(), 503);
+        let (code, err) = ran(&mut rig.leave(0)).await;
+        assert!(code == Some(1) && err.contains("not drained"), "{err}");
+        let mut drain = rig.start_drain(60);
+        // Not only until the API server has forgotten it.
+        cluster.api.finish_delete("default", "chat-0");
+        poll("it to be gone", async || listed().await["gone"] == true).await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert!(drain.try_wait().unwrap().is_none(), "it did not wait for the stream");
+        drop(client);
+        let output = tokio::time::timeout(LONG, drain.wait_with_output()).await.unwrap().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
 }

@@ -2,7 +2,8 @@
 
 use tandem::config::Dialect;
 use tandem::testkit::kube::{FakeKube, set_ready};
-use tokio::time::{Instant, sleep};
+use tandem::types::clock::now;
+use tokio::time::sleep;
 
 use super::rig::*;
 
@@ -16,7 +17,7 @@ async fn an_eligible_ready_pod_serves_until_its_label_goes() {
     world.ready().await;
     assert_eq!(world.selectable(), [A, B]);
     assert_eq!(world.ask(10).await, [200; 10]);
-    let at = Instant::now();
+    let at = now();
     world.api.update("default", "a", |pod| {
         pod["metadata"]["labels"].as_object_mut().unwrap().remove("tandem.dev/endpoint-eligible");
     });

@@ -27,7 +27,9 @@ fn row(at: &str, role: &str, model: &str, revision: &str, token: &str) -> [Strin
 
 async fn fleet(config: RouterConfig, pods: Vec<PodSpec>) -> World {
     let api = FakeKube::new();
-    pods.into_iter().for_each(|pod| drop(api.create(pod)));
+    for pod in pods {
+        api.create(pod);
+    }
     let world = World::new(config, api);
     world.ready().await;
     world

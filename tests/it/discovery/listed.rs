@@ -21,7 +21,7 @@ async fn b156_what_a_name_stands_for_now_gets_its_share_within_a_minute() {
         config.services[0].endpoints = vec![StaticEndpoint::parse(&format!("http://{host}:8000")).unwrap()];
         let world = World::new(config, FakeKube::new());
         let old = world.serve(host, slow("old", 3, ms(20)));
-        let load = world.load(4, ms(30));
+        let load = world.load(4, ms(250));
         sleep(secs(20)).await;
         // New connections go to the new one; the old one is still there.
         let new = world.serve(host, slow("new", 3, ms(20)));

@@ -135,7 +135,7 @@ async fn b65_a_first_list_of_several_pages_is_one_list() {
     world.ready().await;
     assert_eq!(world.selectable().len(), 1100);
     let requests = world.api.requests();
-    let limits: Vec<_> = requests.iter().map(|r| r.param("limit")).filter(Option::is_some).collect();
+    let limits: Vec<_> = requests.iter().filter_map(|r| r.param("limit")).collect();
     assert_eq!((world.api.lists(), limits.len()), (3, 3), "three pages");
     world.end(&[]).await;
 }
@@ -160,8 +160,8 @@ async fn b68_after_too_old_comes_one_full_list_and_nothing_is_skipped() {
     world.until("watching", || world.api.open_watches() == 1).await;
     assert!(world.api.lists() - lists <= 2, "{} lists", world.api.lists() - lists);
     let requests = world.api.requests();
-    let last = requests.iter().rfind(|r| r.kind == RequestKind::Watch).unwrap();
-    let from: u64 = last.param("resourceVersion").unwrap().parse().unwrap();
+    let watch = requests.iter().rfind(|r| r.kind == RequestKind::Watch).unwrap();
+    let from: u64 = watch.param("resourceVersion").unwrap().parse().unwrap();
     assert_eq!(from, world.api.version(), "from the list");
     assert!(world.api.watches() - watches <= 3);
     let list = requests.iter().rfind(|r| r.kind == RequestKind::List).unwrap();
@@ -224,4 +224,46 @@ async fn b69_lists_older_than_the_newest_applied_one_are_discarded_and_counted()
     assert!(world.metric("tandem_discovery_relists_total", &[("result", "discarded")]) >= 2.0);
     world.api.replica(0).catch_up();
     world.end(&[&a, &b]).await;
+}
+
+/// The answer of a list is on its way for seconds: what the watch tells meanwhile is newer, in both directions.
+#[tokio::test(start_paused = true)]
+async fn i8_events_that_overtake_a_list_stay_in_force() {
+    let world = World::new(plain(Dialect::Tandem), three());
+    let (a, b, c) = (world.engine(A), world.engine(B), world.engine(C));
+    let d = world.engine("192.0.2.4");
+    world.ready().await;
+    world.api.push(RequestKind::List, Fault::Late(secs(4)));
+    let lists = world.api.lists();
+    world.until("asked", || world.api.lists() > lists).await;
+    world.api.force_delete("default", "p2");
+    world.api.create(pod("p4", "192.0.2.4"));
+    world.api.update("default", "p3", |pod| set_label(pod, ELIGIBLE, None));
+    world.within(SOON, "told", || world.selectable() == [A, "192.0.2.4"]).await;
+    let load = world.load(1, ms(10));
+    for _ in 0..1000 {
+        sleep(ms(10)).await;
+        assert_eq!(world.selectable(), [A, "192.0.2.4"]);
+    }
+    load.end_well().await;
+    assert!(chats(&d) > 0 && chats(&b) == 0 && chats(&c) == 0);
+    assert!(world.metric("tandem_discovery_relists_total", &[("result", "ok")]) >= 2.0, "it was applied");
+    world.end(&[&a, &b, &c, &d]).await;
+}
+
+/// An event from before the newest list, of a Pod that was gone by then.
+#[tokio::test(start_paused = true)]
+async fn i8_an_event_older_than_the_newest_list_brings_nobody_back() {
+    let world = World::new(plain(Dialect::Tandem), three());
+    let d = world.engine("192.0.2.4");
+    world.ready().await;
+    sleep(ms(100)).await;
+    world.api.overtake_next(1, secs(20));
+    world.api.create(pod("p4", "192.0.2.4"));
+    world.api.force_delete("default", "p4");
+    for _ in 0..2500 {
+        sleep(ms(10)).await;
+        assert_eq!(world.selectable(), [A, B, C]);
+    }
+    world.end(&[&d]).await;
 }

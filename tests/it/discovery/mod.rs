@@ -2,6 +2,8 @@
 //!
 //! Replays of reported faults carry their row's id (`b59_…`), those of the acceptance list theirs (`ac1_2_…`).
 
+#![expect(clippy::float_cmp, reason = "whole numbers, written and read as such")]
+
 mod addresses;
 mod api_failures;
 mod basics;

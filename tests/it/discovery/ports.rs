@@ -44,7 +44,7 @@ async fn b73_a_pod_without_the_port_is_named_counted_and_left_alone() {
     }
     assert_eq!((skipped(), b.log.conns().len()), (2.0, 0), "once for each Pod");
     world.api.update("default", "other-port", |pod| {
-        pod["metadata"]["annotations"] = serde_json::json!({ "tandem.dev/ports": "8300" })
+        pod["metadata"]["annotations"] = serde_json::json!({ "tandem.dev/ports": "8300" });
     });
     world.within(SOON, "by its annotation", || world.selectable().contains(&format!("{B}:8300"))).await;
     world.router.assert_invariants(&[&a, &b]).await;
@@ -92,7 +92,8 @@ async fn b73_the_rules_of_ports() {
         let mut found: Vec<_> =
             world.fleet().endpoints.into_iter().filter(|e| e.selectable).map(|e| e.url).collect();
         let mut urls: Vec<_> = wanted.iter().map(|port| format!("http://{A}:{port}")).collect();
-        (found.sort(), urls.sort());
+        found.sort();
+        urls.sort();
         assert_eq!(found, urls, "case {n}");
         if wanted.is_empty() {
             assert_eq!(
@@ -128,7 +129,7 @@ async fn ports_that_come_and_go_under_one_pod_leave_the_others() {
     let before = ids();
     let load = world.load(2, ms(10));
     world.api.update("default", "x", |pod| {
-        pod["metadata"]["annotations"]["tandem.dev/ports"] = "8001,8002".into()
+        pod["metadata"]["annotations"]["tandem.dev/ports"] = "8001,8002".into();
     });
     let now_is = [format!("{A}:8001"), format!("{A}:8002")];
     world.within(SOON, "another rank", || world.selectable() == now_is).await;

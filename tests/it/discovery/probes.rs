@@ -277,3 +277,26 @@ async fn what_an_engine_answered_counts_until_its_container_restarts_or_is_not_r
     world.within(ms(400), "in", || world.selectable() == [A, B]).await;
     world.end_of_pairs(&[&p, &boot], &[&d]).await;
 }
+
+/// Two services of one Pod: two jobs of one URL, one after the other.
+#[tokio::test(start_paused = true)]
+async fn gpu24_jobs_of_one_url_run_in_order_one_at_a_time() {
+    let mut config = with(SGLANG, Dialect::Tandem);
+    let named = |name: &str| {
+        let models = vec![name.to_owned()];
+        tandem::config::Service { models, ..service(name, SGLANG, Dialect::Tandem) }
+    };
+    config.services = vec![named("one"), named("two")];
+    let world = World::new(config, FakeKube::new());
+    let slowly = [vec![Step::Sleep(secs(1))], vec![Step::Respond(Response::json(200, "{}"))]].concat();
+    let boot = bootstrap(&world, A, 9000, Script::always(slowly));
+    world.ready().await;
+    world.api.create(prefill("p", A).annotation("tandem.dev/bootstrap-port", "9000"));
+    world.within(ms(1050), "the first", || world.selectable().len() == 1).await;
+    assert!(world.fleet().endpoints.iter().any(|e| e.selectable && e.service == "one"), "in order");
+    world.within(ms(1050), "the second", || world.selectable().len() == 2).await;
+    let asked = boot.log.requests();
+    assert_eq!(asked.len(), 2);
+    assert!(asked[0].response.done_at.unwrap() <= asked[1].head_at, "one at a time");
+    world.router.assert_invariants(&[&boot]).await;
+}

@@ -1,14 +1,16 @@
 //! Ready when the endpoints are known, and from then on (B89, I9).
 
-use tandem::config::{Dialect, EngineKind, RouterConfig, StaticEndpoint};
-use tandem::testkit::client::RawResponse;
-use tandem::testkit::engine::{Response, Script, Step};
-use tandem::testkit::fixtures::{chat_body, post_chat};
-use tandem::testkit::kube::{FakeKube, Fault, RequestKind};
+use tandem::config::{Dialect, EngineKind, LogSink, RouterConfig, StaticEndpoint};
+use tandem::testkit::client::{RawClient, RawResponse};
+use tandem::testkit::engine::openai::chat_json;
+use tandem::testkit::engine::{Engine, Response, Script, Step};
+use tandem::testkit::fixtures::{chat_body, post_chat, request_head};
+use tandem::testkit::kube::{Credentials, FakeKube, Fault, RequestKind};
 use tandem::types::clock::now;
 use tokio::time::sleep;
 
 use super::rig::*;
+use super::silence::{at, wait};
 
 async fn answer(world: &World, model: &str) -> RawResponse {
     world.client().await.request(&post_chat(chat_body(model, false))).await.unwrap()
@@ -41,6 +43,46 @@ async fn b89_unready_until_the_first_list_is_applied() {
     assert_eq!(world.ask(3).await, [200; 3]);
     assert_eq!(world.api.lists(), 1, "no second one was sent after it");
     world.end(&[&a]).await;
+}
+
+/// The same of a whole process over HTTP: `/livez`, `/readyz` and the front door.
+#[tokio::test]
+async fn b89_live_and_unready_on_the_wire_until_the_first_list() {
+    let api = FakeKube::new();
+    let engine = Engine::start_tcp(Script::always(chat_json("hello"))).await;
+    api.create(at("p1", engine.addr()));
+    api.push(RequestKind::List, Fault::Late(secs(2)));
+    let server = api.serve().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = plain(Dialect::Tandem);
+    config.kubernetes.kubeconfig = Some(server.kubeconfig(dir.path(), Credentials::Nobody));
+    config.admin.listen = "127.0.0.1:0".parse().unwrap();
+    config.shutdown.delay = ms(0);
+    config.access_log.sink = LogSink::Off;
+    let started = tandem::app::start(config, None, None).unwrap();
+    let admin = async |path: &str| {
+        let get = request_head("GET", path, &["Connection: close"]);
+        let answer = RawClient::connect(started.admin_at).await.request(&get).await.unwrap();
+        (answer.status(), answer.text())
+    };
+    let chat = async || {
+        RawClient::connect(started.front).await.request(&post_chat(chat_body("m", false))).await.unwrap()
+    };
+    wait("a list under way", || api.lists() == 1).await;
+    assert_eq!(admin("/livez").await, (200, "ok\n".to_owned()));
+    let (status, text) = admin("/readyz").await;
+    assert_eq!((status, text.contains("endpoints of default (first list)")), (503, true), "{text}");
+    assert_eq!(admin("/observer/endpoints").await.0, 503);
+    let early = chat().await;
+    assert_eq!((early.status(), early.header("retry-after").is_some()), (503, true));
+    wait("ready", || (started.admin.readiness)().ready).await;
+    assert_eq!((admin("/readyz").await.0, chat().await.status()), (200, 200));
+    assert_eq!(admin("/observer/endpoints").await.0, 200);
+    // Lost later.
+    drop(server);
+    sleep(secs(1)).await;
+    assert_eq!((admin("/readyz").await.0, admin("/livez").await.0, chat().await.status()), (200, 200, 200));
+    started.leave(std::future::ready(())).await;
 }
 
 /// Unreachable at the start: not ready, and the process lives; lost later: ready.

@@ -55,10 +55,10 @@ async fn flip(revisions: bool) {
     let load = world.load(2, ms(4));
     let mut turns = vec![Turn { said: now() - secs(1), seen: now(), role: Role::Prefill }];
     for turn in 0..50 {
-        let (word, role) = if turn % 2 == 0 { ("decode", Role::Decode) } else { ("prefill", Role::Prefill) };
+        let (label, role) = if turn % 2 == 0 { ("decode", Role::Decode) } else { ("prefill", Role::Prefill) };
         let said = now();
         world.api.update("default", "flips", |pod| {
-            set_label(pod, ROLE, Some(word));
+            set_label(pod, ROLE, Some(label));
             if revisions {
                 set_label(pod, "tandem.dev/revision", Some(&format!("r{turn}")));
             }

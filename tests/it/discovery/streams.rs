@@ -87,3 +87,33 @@ async fn other_namespaces_and_selectors_have_streams_of_their_own_at_the_quicker
     }
     world.router.assert_invariants(&[&a, &b, &c]).await;
 }
+
+/// A Pod that one of two services gives up keeps its address through the other: an older Pod there stays out.
+#[tokio::test(start_paused = true)]
+async fn an_address_is_held_while_any_service_has_its_pod() {
+    let mut team = named("two");
+    let selector = [("app".to_owned(), "llm".to_owned()), ("team".to_owned(), "x".to_owned())];
+    team.pods = Some(PodDiscovery::of(Dialect::Tandem, selector.into()));
+    let api = FakeKube::new();
+    api.create(pod("older", A));
+    let world = World::new(services(vec![named("one"), team]), api);
+    let a = world.engine(A);
+    world.ready().await;
+    let later = world.api.create(pod("later", A).label("team", "x"));
+    let owners = || {
+        let all = world.fleet().endpoints.into_iter().filter(|e| e.selectable);
+        all.map(|e| (e.service, e.pod_uid.unwrap())).collect::<Vec<_>>()
+    };
+    let of = |name: &str| (name.to_owned(), later.clone());
+    world.within(SOON, "taken in both", || owners() == [of("one"), of("two")]).await;
+    world.api.update("default", "later", |pod| set_label(pod, "team", None));
+    world.within(SOON, "one's alone", || owners() == [of("one")]).await;
+    for _ in 0..20 {
+        world.api.update("default", "older", |_| {});
+        sleep(secs(2)).await;
+        assert_eq!(owners(), [of("one")], "news of the older one bring it back nowhere");
+    }
+    world.api.force_delete("default", "later");
+    world.within(RELIST, "given up", || owners().len() == 1 && owners() != [of("one")]).await;
+    world.router.assert_invariants(&[&a]).await;
+}

@@ -89,10 +89,18 @@ async fn i1_a_prefill_without_a_partner_gets_nothing() {
     world.ready().await;
     assert_eq!(world.ask(5).await, [503; 5]);
     assert_eq!((chats(&p), chats(&d)), (0, 0));
+    // Another pair beside it serves alone.
+    world.api.create(member("p2", C, "prefill", "v2"));
+    let p2 = world.serve(C, vllm_either("p2"));
+    world.within(SOON, "a pair", || world.selectable().len() == 3).await;
+    assert_eq!(world.ask(20).await, [200; 20]);
+    assert_eq!((chats(&p), chats(&p2)), (0, 20));
+    world.api.force_delete("default", "p2");
+    world.within(SOON, "gone", || world.selectable().len() == 2).await;
     // The token of the decode becomes that of the prefill: another incarnation.
     world.api.update("default", "d", |pod| set_label(pod, TOKEN, Some("v1")));
     world.within(SOON, "paired", || world.endpoint(B).unwrap().pairing_token.as_deref() == Some("v1")).await;
     assert_eq!(world.ask(5).await, [200; 5]);
     sleep(secs(40)).await;
-    world.end_of_pairs(&[&p], &[&d]).await;
+    world.end_of_pairs(&[&p, &p2], &[&d]).await;
 }

@@ -102,6 +102,31 @@ async fn ac2_1_a_withdrawn_endpoint_is_out_of_selection_at_once_and_was_recent_f
     world.end(&[&a, &b]).await;
 }
 
+/// Where its consumer reads it: at the front door, in the dialect of that consumer.
+#[tokio::test(start_paused = true)]
+async fn the_observer_document_is_at_the_front_door_of_gpustack_only() {
+    for (dialect, known) in [(Dialect::Gpustack, true), (Dialect::Tandem, false)] {
+        let api = FakeKube::new();
+        api.push(RequestKind::List, Fault::Late(secs(2)));
+        let world = World::new(plain(dialect), api);
+        let ask = async || {
+            let get = tandem::testkit::fixtures::get("/observer/endpoints");
+            world.client().await.request(&get).await.unwrap()
+        };
+        let early = ask().await;
+        assert_eq!(early.status(), if known { 503 } else { 404 });
+        assert_eq!(early.header("retry-after").is_some(), known);
+        world.ready().await;
+        let answer = ask().await;
+        if known {
+            assert_eq!((answer.status(), answer.json()["workers"].clone()), (200, json!([])), "a real zero");
+        } else {
+            assert_eq!(answer.status(), 404);
+        }
+        world.router.assert_invariants(&[]).await;
+    }
+}
+
 /// A new process, or another watch, comes to the same selection with no flap in between.
 #[tokio::test(start_paused = true)]
 async fn ac1_4_a_reconnect_or_a_restart_derives_the_same_set_with_no_flap() {

@@ -41,10 +41,10 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// What can be asked of the writer.
 #[derive(Debug)]
 pub enum Change {
-    /// Take no new request on this endpoint (admin; volatile). Answers whether the endpoint exists.
-    Withdraw(u64, oneshot::Sender<bool>),
+    /// Take no new request on this endpoint (admin; volatile).
+    Withdraw(u64, oneshot::Sender<Ordered>),
     /// Take new requests again.
-    Restore(u64, oneshot::Sender<bool>),
+    Restore(u64, oneshot::Sender<Ordered>),
     /// The services as configured now, the same ones in the same order. Endpoints that stay keep everything; others are new,
     /// or withdrawn for good.
     Services(Vec<config::Service>, oneshot::Sender<Replaced>),
@@ -54,6 +54,17 @@ pub enum Change {
     Probed(Probed),
     /// The source of these services is refused by the API server with this status.
     Refused(Vec<usize>, u16),
+}
+
+/// What an operator's order came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ordered {
+    /// No such endpoint.
+    Unknown,
+    /// It was ordered before. Whether the endpoint is selectable is another matter: an order also stands for the time when
+    /// nothing else withdraws it any more.
+    Unchanged,
+    Changed,
 }
 
 /// What a change of the services came to.
@@ -114,7 +125,7 @@ impl Writer {
             .enumerate()
             .map(|(i, s)| Arc::new(statics::service(i, s, None, threads, families)))
             .collect();
-        let members = services.iter().flat_map(|s| statics::members(s)).collect();
+        let members = services.iter().flat_map(statics::members).collect();
         let books = Books::new(services.len());
         let view = Arc::new(ArcSwap::from_pointee(Snapshot::new(1, services)));
         let (handle, changes) = mpsc::channel(QUEUE);
@@ -194,17 +205,19 @@ impl Writer {
         }
     }
 
-    /// An operator's order. Whether the endpoint exists.
-    fn order(&mut self, id: u64, drain: bool) -> bool {
-        let Some(member) = self.members.get_mut(&id) else { return false };
-        member.drained = drain;
+    /// An operator's order.
+    fn order(&mut self, id: u64, drain: bool) -> Ordered {
+        let Some(member) = self.members.get_mut(&id) else { return Ordered::Unknown };
+        if std::mem::replace(&mut member.drained, drain) == drain {
+            return Ordered::Unchanged;
+        }
         member.settle();
         let action = if drain { "withdrawn by an operator; volatile" } else { "restored by an operator" };
         info!(endpoint = %member.endpoint.url, holds = member.endpoint.holds(), "{action}");
         // A gate alone already decides; a new version tells readers that something changed.
         self.dirty.any = true;
         self.flush();
-        true
+        Ordered::Changed
     }
 
     fn probed(&mut self, Probed { id, job, result }: Probed) {
@@ -297,7 +310,7 @@ impl Writer {
             added.retain(|e| e.id != id);
         }
         self.dirty.departed = true;
-        self.departed.push(Departed { service, endpoint, at: clock::now() });
+        self.departed.push(Departed { service, endpoint, at: clock::now(), drained: member.drained });
     }
 }
 
@@ -311,11 +324,13 @@ fn changed(service: &Service, added: &[Arc<Endpoint>], left: &HashSet<u64>) -> S
         lists[endpoint.role as usize].push(Arc::clone(endpoint));
     }
     if !added.is_empty() {
-        lists.iter_mut().for_each(|list| list.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id))));
+        for list in &mut lists {
+            list.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id)));
+        }
     }
     Service::new(service.index, service.config.clone(), lists, service.kept())
 }
 
 #[cfg(test)]
-#[path = "tests/writer.rs"]
+#[path = "../tests/writer.rs"]
 mod tests;
