@@ -7,6 +7,11 @@ use crate::metrics::{Metrics, Vocabulary};
 use crate::registry::{Born, Facts, Job, LaneState, Listener, PodId, PodUpdate, PodVerdict};
 use crate::types::role::Role;
 
+#[path = "addresses.rs"]
+mod addresses;
+#[path = "probes.rs"]
+mod probes;
+
 /// Lanes that only write down what they are asked.
 #[derive(Debug, Default)]
 struct Jobs(Mutex<Vec<Job>>);
@@ -152,161 +157,6 @@ impl Rig {
     }
 }
 
-type Tweak = fn(&mut Listener);
-
-#[test]
-fn the_same_facts_are_the_same_endpoint_and_any_other_fact_a_new_one() {
-    let changes: [(&str, Tweak); 7] = [
-        ("address", |l| l.host = "192.0.2.9".into()),
-        ("port", |l| l.port = 9000),
-        ("role", |l| l.role = Role::Decode),
-        ("model", |l| l.model = Some("m".into())),
-        ("revision", |l| l.revision = "r".into()),
-        ("token", |l| l.token = "t".into()),
-        ("bootstrap port", |l| l.bootstrap_port = Some(8998)),
-    ];
-    for (what, change) in changes {
-        let mut rig = Rig::plain();
-        rig.up("a", 1, "192.0.2.1");
-        let before = rig.of("a");
-        let hold = Hold::take(&before).unwrap();
-        rig.up("a", 1, "192.0.2.1");
-        assert!(Arc::ptr_eq(&before, &rig.of("a")), "said again");
-        let mut next = listener("a", "192.0.2.1");
-        change(&mut next);
-        rig.apply(vec![register("a", 1, vec![next])]);
-        let after = rig.of("a");
-        assert!(before.id != after.id && after.is_selectable() && after.holds() == 0, "{what}");
-        assert_eq!(
-            (before.is_selectable(), before.reason(), before.holds()),
-            (false, Reason::Replaced, 1),
-            "{what}"
-        );
-        assert_eq!(before.authority, "192.0.2.1:8000", "its holds keep the old facts");
-        assert!(Arc::ptr_eq(&rig.departed()[0], &before));
-        drop(hold);
-        rig.up("a", 1, "192.0.2.1");
-        if what == "bootstrap port" {
-            assert_eq!(rig.of("a").id, after.id, "a source that does not know it says nothing about it");
-        } else {
-            assert!(
-                ![before.id, after.id].contains(&rig.of("a").id),
-                "{what}: what it was before is a new one again"
-            );
-        }
-    }
-}
-
-#[test]
-fn a_replaced_endpoint_is_withdrawn_before_the_new_one_can_be_seen() {
-    let mut rig = Rig::plain();
-    rig.up("a", 1, "192.0.2.1");
-    let before = rig.of("a");
-    let moved = register("a", 1, vec![listener("a", "192.0.2.2")]);
-    rig.writer.apply(Change::Pods(PodBatch { updates: vec![moved], listed: vec![] }));
-    assert!(!before.is_selectable(), "its gate does not wait for the snapshot");
-    assert_eq!(rig.all().len(), 1, "and the new one does");
-    rig.settle();
-    assert_eq!(rig.words(), ["a selectable"]);
-    assert_eq!(rig.of("a").host, "192.0.2.2");
-}
-
-#[test]
-fn of_several_listeners_only_those_that_change_are_replaced() {
-    let mut rig = Rig::plain();
-    let at = |port| Listener { port, ..listener("a", "192.0.2.1") };
-    rig.apply(vec![register("a", 1, vec![at(1), at(2)])]);
-    let ids = |rig: &Rig| rig.all().iter().map(|e| (e.port, e.id)).collect::<HashMap<_, _>>();
-    let before = ids(&rig);
-    rig.apply(vec![register("a", 1, vec![at(2), at(3)])]);
-    let after = ids(&rig);
-    assert_eq!((after.len(), after[&2]), (2, before[&2]));
-    rig.apply(vec![withdraw("a", Reason::NotReady)]);
-    assert_eq!(rig.words(), ["a not_ready", "a not_ready"]);
-}
-
-#[test]
-fn the_later_pod_has_the_address_in_whatever_order_they_come() {
-    for older_first in [true, false] {
-        let mut rig = Rig::plain();
-        let order = if older_first { [("old", 1), ("new", 2)] } else { [("new", 2), ("old", 1)] };
-        for (uid, created) in order {
-            rig.up(uid, created, "192.0.2.1");
-        }
-        assert_eq!(rig.words(), ["new selectable", "old address_taken"], "{older_first}");
-        // Said again, nothing changes.
-        rig.up("old", 1, "192.0.2.1");
-        assert_eq!(rig.words(), ["new selectable", "old address_taken"]);
-        rig.apply(vec![update(0, "new", 0, PodVerdict::Gone(Reason::Deleted))]);
-        assert_eq!(rig.words(), ["old address_taken"], "it has to be said again");
-        rig.up("old", 1, "192.0.2.1");
-        assert_eq!(rig.words(), ["old selectable"]);
-    }
-}
-
-#[test]
-fn pods_of_one_second_are_told_apart_by_who_was_seen_first() {
-    let mut rig = Rig::plain();
-    for (uid, version) in [("later", 9), ("earlier", 8)] {
-        let born = Born { created: 5, version };
-        rig.apply(vec![PodUpdate { born, ..register(uid, 5, vec![listener(uid, "192.0.2.1")]) }]);
-    }
-    assert_eq!(rig.words(), ["earlier address_taken", "later selectable"]);
-}
-
-#[test]
-fn an_address_is_free_when_its_pod_does_not_qualify_any_more() {
-    let mut rig = Rig::plain();
-    rig.up("old", 1, "192.0.2.1");
-    rig.up("new", 2, "192.0.2.1");
-    rig.apply(vec![withdraw("new", Reason::NotReady)]);
-    rig.up("old", 1, "192.0.2.1");
-    assert_eq!(rig.words(), ["new not_ready", "old selectable"]);
-    rig.up("new", 2, "192.0.2.1");
-    assert_eq!(rig.words(), ["new selectable", "old address_taken"]);
-    rig.up("new", 2, "192.0.2.7");
-    rig.up("old", 1, "192.0.2.1");
-    assert_eq!(rig.words(), ["new selectable", "old selectable"]);
-}
-
-#[test]
-fn one_change_can_move_an_address_from_an_old_pod_to_a_new_one() {
-    for swapped in [false, true] {
-        let mut rig = Rig::plain();
-        rig.up("a", 2, "192.0.2.1");
-        let mut updates = vec![
-            update(0, "a", 0, PodVerdict::Gone(Reason::NotListed)),
-            register("b", 1, vec![listener("b", "192.0.2.1")]),
-        ];
-        if swapped {
-            updates.reverse();
-        }
-        rig.apply(updates);
-        assert_eq!(rig.words(), ["b selectable"], "{swapped}");
-    }
-}
-
-#[test]
-fn an_address_has_one_pod_over_all_services() {
-    let mut rig = Rig::new(&[pods(EngineKind::Plain, "one"), pods(EngineKind::Plain, "two")]);
-    let at = |service, uid: &str, created| PodUpdate {
-        service,
-        ..register(uid, created, vec![listener(uid, "192.0.2.1")])
-    };
-    rig.apply(vec![at(0, "old", 1), at(1, "old", 1)]);
-    assert_eq!(rig.words(), ["old selectable", "old selectable"], "one Pod in both");
-    rig.apply(vec![at(1, "new", 2)]);
-    assert_eq!(rig.words(), ["new selectable", "old address_taken", "old address_taken"]);
-    // While one service has the Pod, the address is not free.
-    rig.apply(vec![at(0, "new", 2)]);
-    rig.apply(vec![PodUpdate { service: 1, ..withdraw("new", Reason::WrongModel) }]);
-    rig.apply(vec![at(0, "old", 1)]);
-    assert_eq!(rig.words(), ["new selectable", "new wrong_model", "old address_taken", "old address_taken"]);
-    rig.apply(vec![PodUpdate { service: 0, ..withdraw("new", Reason::NotReady) }]);
-    rig.apply(vec![at(0, "old", 1), at(1, "old", 1)]);
-    assert_eq!(rig.words(), ["new not_ready", "new wrong_model", "old selectable", "old selectable"]);
-}
-
 #[test]
 fn an_operators_drain_outlives_flaps_and_ends_with_the_endpoint() {
     let mut rig = Rig::plain();
@@ -367,107 +217,6 @@ fn a_namesake_at_the_same_address_inherits_nothing() {
 }
 
 #[test]
-fn an_engine_takes_requests_once_it_has_answered() {
-    let mut rig = Rig::new(&[probed()]);
-    rig.up("a", 1, "192.0.2.1");
-    assert_eq!(rig.words(), ["a probing"]);
-    let job = rig.last_job();
-    assert!(job.endpoint.id == rig.of("a").id && job.models == Some(vec![]) && !job.bootstrap);
-    rig.up("a", 1, "192.0.2.1");
-    assert_eq!(rig.jobs(), 1, "one is under way");
-    rig.verdict(&job, Err("status 503".into()));
-    assert_eq!(
-        (rig.words(), rig.of("a").detail().as_deref().cloned()),
-        (vec!["a probing".into()], Some("status 503".into()))
-    );
-    rig.verdict(&job, Ok(Facts::default()));
-    assert_eq!((rig.words(), rig.of("a").detail()), (vec!["a selectable".into()], None));
-}
-
-#[test]
-fn a_withdrawal_cancels_the_probe_and_its_verdict_counts_for_nothing() {
-    for (reason, departs) in
-        [(Reason::NotReady, false), (Reason::NotEligible, false), (Reason::Deleted, true)]
-    {
-        let mut rig = Rig::new(&[probed()]);
-        rig.up("a", 1, "192.0.2.1");
-        let first = rig.last_job();
-        let verdict =
-            if departs { PodVerdict::Gone(reason) } else { PodVerdict::Withdraw { reason, detail: None } };
-        rig.apply(vec![update(0, "a", 0, verdict)]);
-        assert!(first.cancel.is_cancelled(), "{reason:?}");
-        rig.verdict(&first, Ok(Facts::default()));
-        assert!(!first.endpoint.is_selectable());
-        rig.up("a", 1, "192.0.2.1");
-        let second = rig.last_job();
-        assert!(second.number != first.number);
-        rig.verdict(&first, Ok(Facts::default()));
-        assert_eq!(rig.words(), ["a probing"], "of an older job");
-        rig.verdict(&second, Ok(Facts::default()));
-        assert_eq!(rig.words(), ["a selectable"]);
-    }
-}
-
-#[test]
-fn what_was_learnt_of_an_engine_lasts_as_long_as_its_process() {
-    let mut rig = Rig::new(&[probed()]);
-    let pass = |rig: &mut Rig| {
-        let job = rig.last_job();
-        rig.verdict(&job, Ok(Facts::default()));
-    };
-    rig.up("a", 1, "192.0.2.1");
-    pass(&mut rig);
-    for (reason, again) in [
-        (Reason::NotEligible, false),
-        (Reason::DrainAnnotation, false),
-        (Reason::NotReady, true),
-        (Reason::ReadyUnknown, true),
-        (Reason::NotRunning, true),
-        (Reason::NoAddress, true),
-    ] {
-        let before = rig.jobs();
-        rig.apply(vec![withdraw("a", reason)]);
-        rig.up("a", 1, "192.0.2.1");
-        assert_eq!(rig.jobs() - before, usize::from(again), "{reason:?}");
-        assert_eq!(rig.of("a").is_selectable(), !again, "{reason:?}");
-        pass(&mut rig);
-    }
-    let restarted = PodVerdict::Register { listeners: vec![listener("a", "192.0.2.1")], epoch: 1 };
-    rig.apply(vec![update(0, "a", 1, restarted)]);
-    assert_eq!(rig.words(), ["a probing"], "another process");
-    pass(&mut rig);
-    assert_eq!(rig.words(), ["a selectable"]);
-}
-
-#[test]
-fn a_pod_whose_address_is_taken_is_not_asked() {
-    let mut rig = Rig::new(&[probed()]);
-    rig.up("old", 1, "192.0.2.1");
-    let job = rig.last_job();
-    rig.up("new", 2, "192.0.2.1");
-    assert!(job.cancel.is_cancelled(), "it would ask the new one");
-    rig.up("old", 1, "192.0.2.1");
-    assert_eq!((rig.jobs(), rig.words()), (2, vec!["new probing".into(), "old address_taken".into()]));
-}
-
-#[test]
-fn a_bootstrap_port_is_learnt_from_the_engine_and_is_no_other_fact() {
-    let mut rig = Rig::new(&[pods(EngineKind::Sglang, "chat")]);
-    let prefill = || Listener { role: Role::Prefill, ..listener("a", "192.0.2.1") };
-    rig.apply(vec![register("a", 1, vec![prefill()])]);
-    let job = rig.last_job();
-    assert!(job.bootstrap && job.models.is_none());
-    rig.verdict(&job, Ok(Facts { bootstrap_port: Some(8998) }));
-    let endpoint = rig.of("a");
-    assert_eq!((endpoint.bootstrap_port(), endpoint.is_selectable()), (Some(8998), true));
-    rig.apply(vec![register("a", 1, vec![prefill()])]);
-    assert!(Arc::ptr_eq(&endpoint, &rig.of("a")));
-    let decode = Listener { role: Role::Decode, ..listener("d", "192.0.2.2") };
-    rig.apply(vec![register("d", 1, vec![decode])]);
-    assert!(rig.of("d").is_selectable(), "decodes have no bootstrap server");
-}
-
-#[test]
 fn every_change_is_a_newer_snapshot_and_what_is_no_change_is_none() {
     let mut rig = Rig::plain();
     let mut last = rig.version();
@@ -512,13 +261,6 @@ fn pods_without_an_endpoint_are_noted_with_their_reason() {
     assert!(rig.notes().is_empty());
 }
 
-/// After so long nobody who left is kept.
-async fn gone(rig: &mut Rig, seconds: u64) -> bool {
-    tokio::time::advance(Duration::from_secs(seconds)).await;
-    rig.settle();
-    rig.departed().is_empty()
-}
-
 #[tokio::test(start_paused = true)]
 async fn whoever_left_is_kept_until_its_last_request_is_over_and_a_while_longer() {
     let mut rig = Rig::plain();
@@ -526,6 +268,11 @@ async fn whoever_left_is_kept_until_its_last_request_is_over_and_a_while_longer(
     let endpoint = rig.of("a");
     let hold = Hold::take(&endpoint).unwrap();
     endpoint.started();
+    async fn gone(rig: &mut Rig, seconds: u64) -> bool {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        rig.settle();
+        rig.departed().is_empty()
+    }
     rig.apply(vec![update(0, "a", 0, PodVerdict::Gone(Reason::Deleted))]);
     assert!(!gone(&mut rig, 3600).await, "it carries a request");
     drop(hold);
