@@ -20,9 +20,26 @@ pub(super) struct Eye {
     pub(super) drained: HashSet<u64>,
 }
 
+/// An endpoint as it is listed.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) uid: String,
+    pub(super) key: Key,
+    pub(super) reason: Reason,
+}
+
+impl Listed {
+    /// Its engine may listen at its address, as far as the API says: the address is then of no older Pod.
+    fn holds(&self, uid: &str, at: &str) -> bool {
+        let free = matches!(self.reason, Reason::NotRunning | Reason::NoAddress | Reason::AddressTaken);
+        self.key.at == at && self.uid != uid && !free
+    }
+}
+
 /// One look.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
+    pub(super) listed: Vec<Listed>,
     /// Selectable endpoints by UID.
     pub(super) selectable: BTreeMap<String, Keys>,
     /// Those that an operator withdrew, or that have not answered what they were asked.
@@ -34,6 +51,26 @@ pub(super) struct Sight {
 impl Sight {
     pub(super) fn is_excused(&self, uid: &str, key: &Key) -> bool {
         self.excused.contains(&(uid.to_owned(), key.clone()))
+    }
+
+    /// Another Pod has this address and is later, or as late.
+    pub(super) fn is_held(&self, uid: &str, at: &str, created: &HashMap<String, u64>) -> bool {
+        let held = |other: &&Listed| other.holds(uid, at);
+        self.listed.iter().filter(held).any(|other| created[&other.uid] >= created[uid])
+    }
+
+    /// No Pod is given requests at an address where a later one may listen.
+    ///
+    /// # Errors
+    /// Who has whose.
+    pub(super) fn judge_addresses(&self, created: &HashMap<String, u64>) -> Result<(), String> {
+        for Listed { uid, key, .. } in self.listed.iter().filter(|l| l.reason == Reason::Selectable) {
+            let mut others = self.listed.iter().filter(|other| other.holds(uid, &key.at));
+            if let Some(later) = others.find(|other| created[&other.uid] > created[uid]) {
+                return Err(format!("{key:?} of {uid} is selectable where {later:?} may listen"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a service has a pair, and whether it has a whole engine.
@@ -98,6 +135,7 @@ impl Eye {
                 self.is_the_same(endpoint, &uid)?;
                 sight.stirred[service.index] |= endpoint.last_change() >= before;
                 let key = key(service.index, endpoint);
+                sight.listed.push(Listed { uid: uid.clone(), key: key.clone(), reason: endpoint.reason() });
                 let drained = self.drained.contains(&endpoint.id);
                 if !endpoint.is_selectable() {
                     if drained || is_asked(endpoint, cold) {

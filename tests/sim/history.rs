@@ -10,7 +10,7 @@ use std::time::Duration;
 use tandem::testkit::kube::Told;
 use tandem::types::clock::{Instant, now};
 
-use super::pods::{Key, Keys};
+use super::pods::{Key, Keys, SELECTABLE};
 use super::steps::Made;
 use super::{ms, secs};
 
@@ -31,6 +31,8 @@ struct State {
     /// From then on nothing older may show.
     due: Option<Instant>,
     keys: Keys,
+    /// By service.
+    why: [&'static str; 2],
     what: &'static str,
 }
 
@@ -38,10 +40,11 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) name: String,
-    pub(super) created: u64,
     states: Vec<State>,
     /// The oldest state that explains what the router showed last.
     at: usize,
+    /// The router has to know the last state.
+    is_over: bool,
 }
 
 /// Every UID that ever was.
@@ -51,27 +54,23 @@ pub(super) struct History {
     /// Left for good, as the router showed by not showing them.
     gone: HashMap<String, Life>,
     told: usize,
-    /// Newest list that was told, and when the last one was that is not older.
-    listed: (u64, Option<Instant>),
     first_list: Option<Instant>,
-    /// By address: UIDs that may have qualified there at once with others, how old they are, and when that was last so.
-    rivals: HashMap<String, HashMap<String, (u64, Instant)>>,
-    now: Option<Instant>,
 }
 
 /// Since when lists are answered as they should.
 pub(super) type Healthy = Option<Instant>;
 
 impl History {
-    /// A Pod's new state; `keys` empty: it has none of the service's marks, or is gone.
-    pub(super) fn note(&mut self, made: &Made, keys: Keys) {
+    /// A Pod's new state.
+    pub(super) fn note(&mut self, made: &Made, keys: Keys, why: [&'static str; 2]) {
         let Made { pod, version, what, .. } = made;
         let life = self.lives.entry(pod.uid.clone()).or_insert_with(|| {
-            let nothing =
-                State { version: 0, made: now(), due: None, keys: Keys::new(), what: "not there yet" };
-            Life { name: pod.name.clone(), created: pod.created, states: vec![nothing], at: 0 }
+            let (keys, what) = (Keys::new(), "not there yet");
+            let nothing = State { version: 0, made: now(), due: None, keys, why: [what; 2], what };
+            Life { name: pod.name.clone(), states: vec![nothing], at: 0, is_over: false }
         });
-        life.states.push(State { version: *version, made: now(), due: None, keys, what });
+        life.is_over = false;
+        life.states.push(State { version: *version, made: now(), due: None, keys, why, what });
     }
 
     /// Takes over what clients were told since the last time.
@@ -87,9 +86,6 @@ impl History {
             }
             self.lives.values_mut().for_each(|life| life.told(*version, due));
             self.first_list.get_or_insert(*at);
-            if *version >= self.listed.0 {
-                self.listed = (*version, Some(*at));
-            }
         }
     }
 
@@ -102,33 +98,13 @@ impl History {
         self.told
     }
 
-    /// Settles what is over by now, and which Pods are rivals for an address.
+    /// Settles what is over by now.
     pub(super) fn settle(&mut self, now: Instant, healthy: Healthy) {
-        self.now = Some(now);
         // Until then a list may take longer.
         let healthy = healthy.zip(self.first_list).map(|(since, first)| since.max(first));
         for life in self.lives.values_mut() {
             life.settle(now, healthy);
         }
-        let mut at: HashMap<&str, Vec<(&String, u64)>> = HashMap::new();
-        for (uid, life) in &self.lives {
-            for address in life.addresses() {
-                at.entry(address).or_default().push((uid, life.created));
-            }
-        }
-        for (address, uids) in at.into_iter().filter(|(_, uids)| uids.len() > 1) {
-            let rivals = self.rivals.entry(address.to_owned()).or_default();
-            rivals.extend(uids.into_iter().map(|(uid, created)| (uid.clone(), (created, now))));
-        }
-    }
-
-    /// Another Pod that is not older may have had the address since the last list: the next one gives it back.
-    fn is_rivalled(&self, uid: &str, created: u64, address: &str) -> bool {
-        let Some(rivals) = self.rivals.get(address) else { return false };
-        let acted = |listed: Instant| self.now.is_some_and(|now| listed + AT_ONCE < now);
-        let over =
-            |last: Instant| self.listed.1.is_some_and(|listed| last + AT_ONCE < listed && acted(listed));
-        rivals.iter().any(|(other, (born, last))| other != uid && *born >= created && !over(*last))
     }
 
     /// What the router shows of this UID, explained. `excused`: keys that may be missing for other reasons.
@@ -145,9 +121,7 @@ impl History {
             return Err(format!("a Pod that was gone is back: {}", life.story(shown)));
         }
         let Some(life) = self.lives.get(uid) else { return Err(format!("no Pod ever had the UID {uid}")) };
-        let may_miss = |key: &Key| excused(key) || self.is_rivalled(uid, life.created, &key.at);
-        let fits =
-            |state: &State| shown.is_subset(&state.keys) && state.keys.difference(shown).all(&may_miss);
+        let fits = |state: &State| shown.is_subset(&state.keys) && state.keys.difference(shown).all(excused);
         let found = life.states[life.at..].iter().position(fits);
         let Some(life) = self.lives.get_mut(uid) else { return Ok(()) };
         match found {
@@ -156,6 +130,22 @@ impl History {
                 Ok(())
             }
             None => Err(life.story(shown)),
+        }
+    }
+
+    /// Whether a listed endpoint of this UID that is not selectable has the right word for it.
+    ///
+    /// # Errors
+    /// The story of the Pod.
+    pub(super) fn explain_reason(&self, uid: &str, key: &Key, reason: &str) -> Result<(), String> {
+        let Some(life) = self.lives.get(uid) else {
+            return Err(format!("{key:?} of {uid} is listed as {reason}, and that Pod is gone"));
+        };
+        let Some(state) = life.states.last().filter(|_| life.is_over) else { return Ok(()) };
+        match state.why[key.service] {
+            SELECTABLE if state.keys.contains(key) => Ok(()),
+            why if why == reason => Ok(()),
+            why => Err(format!("{key:?} is listed as {reason}, not {why}; {}", life.story(&Keys::new()))),
         }
     }
 
@@ -191,12 +181,8 @@ impl Life {
         let listed = |made: Instant| healthy.is_some_and(|since| now >= (made + TICK).max(since + RECOVERY));
         let over = |state: &State| state.due.is_some_and(|due| now > due) || listed(state.made);
         let last = self.states.iter().rposition(over);
+        self.is_over = last == Some(self.states.len() - 1);
         self.at = self.at.max(last.unwrap_or(0));
-    }
-
-    /// Where it may be selectable, as far as the router may be behind.
-    fn addresses(&self) -> std::collections::BTreeSet<&str> {
-        self.states[self.at..].iter().flat_map(|state| &state.keys).map(|key| key.at.as_str()).collect()
     }
 
     fn is_empty(&self) -> bool {
@@ -209,8 +195,8 @@ impl Life {
         let from = self.at.saturating_sub(3);
         for (n, state) in self.states.iter().enumerate().skip(from) {
             let mark = if n == self.at { "->" } else { "  " };
-            let State { version, made, due, keys, what } = state;
-            let _ = write!(text, "\n {mark} {version} at {made:?} due {due:?} {what}: {keys:?}");
+            let State { version, made, due, keys, why, what } = state;
+            let _ = write!(text, "\n {mark} {version} at {made:?} due {due:?} {what}: {keys:?} {why:?}");
         }
         text
     }

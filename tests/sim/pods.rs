@@ -35,6 +35,8 @@ impl Kind {
     }
 }
 
+pub(super) const SELECTABLE: &str = "selectable";
+
 /// The port of Pods that name none.
 pub(super) const PORT: u16 = 8000;
 
@@ -100,14 +102,8 @@ impl Pod {
 
     /// The endpoints that may be given requests, as far as this Pod decides.
     pub(super) fn implied(&self, kind: Kind) -> Keys {
-        let serves = self.member
-            && self.eligible
-            && !self.drain
-            && !self.deleting
-            && self.phase == "Running"
-            && self.ready == Some("True");
-        let (true, Some(ip), Some(role)) = (serves, self.ip, self.role_in(kind)) else { return Keys::new() };
-        let services = (0..2).filter(|n| self.model.is_none_or(|model| model == MODELS[*n]));
+        let (Some(ip), Some(role)) = (self.ip, self.role_in(kind)) else { return Keys::new() };
+        let services = (0..2).filter(|n| self.why(kind, *n) == SELECTABLE);
         let key = |service, port| Key {
             service,
             role,
@@ -116,6 +112,23 @@ impl Pod {
             token: self.token.unwrap_or_default().to_owned(),
         };
         services.flat_map(|service| self.ports.iter().map(move |port| key(service, *port))).collect()
+    }
+
+    /// Why it gives a service no such endpoint: the first of these that holds.
+    pub(super) fn why(&self, kind: Kind, service: usize) -> &'static str {
+        match () {
+            () if self.deleting => "terminating",
+            () if !self.member => "deleted",
+            () if self.role_in(kind).is_none() => "wrong_role",
+            () if self.model.is_some_and(|model| model != MODELS[service]) => "wrong_model",
+            () if self.phase != "Running" => "not_running",
+            () if self.ip.is_none() => "no_address",
+            () if self.ready == Some("Unknown") => "ready_unknown",
+            () if self.ready != Some("True") => "not_ready",
+            () if !self.eligible => "not_eligible",
+            () if self.drain => "drain_annotation",
+            () => SELECTABLE,
+        }
     }
 
     fn role_in(&self, kind: Kind) -> Option<&'static str> {

@@ -1,14 +1,16 @@
 //! The simulation itself.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tandem::admin::DrainChange;
+use tandem::registry::Reason;
 use tandem::testkit::kube::Told;
 use tandem::types::clock::{Instant, now};
 use tokio::time::sleep;
 
-use super::eye::{Coverage, Eye, Sight};
+use super::eye::{Coverage, Eye, Listed, Sight};
 use super::history::{AT_ONCE, Healthy, History, RECOVERY, TICK};
 use super::pods::{Key, Keys, Kind};
 use super::steps::{Fleet, Made};
@@ -28,6 +30,8 @@ struct Sim {
     world: World,
     fleet: Fleet,
     history: History,
+    /// By UID.
+    created: HashMap<String, u64>,
     trouble: Trouble,
     eye: Eye,
     /// By service.
@@ -71,6 +75,7 @@ impl Sim {
             world,
             fleet: Fleet::new(kind),
             history: History::default(),
+            created: HashMap::new(),
             trouble: Trouble::default(),
             eye,
             coverage: [Coverage::default(); 2],
@@ -243,8 +248,10 @@ impl Sim {
         self.changes += 1;
         let Made { pod, version, gone, what } = made;
         let keys = if *gone { Keys::new() } else { pod.implied(self.kind) };
+        let why = [0, 1].map(|service| if *gone { "gone" } else { pod.why(self.kind, service) });
+        self.created.insert(pod.uid.clone(), pod.created);
         let said = format!("{version} {} {} {what}: {} keys", pod.name, &pod.uid[30..], keys.len());
-        self.history.note(made, keys);
+        self.history.note(made, keys, why);
         self.say(&said);
     }
 
@@ -305,12 +312,21 @@ impl Sim {
     }
 
     fn judge_all(&mut self, sight: &Sight) -> Result<(), String> {
+        sight.judge_addresses(&self.created)?;
         let nothing = Keys::new();
         let known: Vec<String> = self.history.lives.keys().cloned().collect();
         let strange = sight.selectable.keys().filter(|uid| !self.history.lives.contains_key(*uid)).cloned();
         for uid in strange.collect::<Vec<_>>().into_iter().chain(known) {
             let shown = sight.selectable.get(&uid).unwrap_or(&nothing);
-            self.history.explain(&uid, shown, &|key| sight.is_excused(&uid, key))?;
+            let excused =
+                |key: &Key| sight.is_excused(&uid, key) || sight.is_held(&uid, &key.at, &self.created);
+            self.history.explain(&uid, shown, &excused)?;
+        }
+        for Listed { uid, key, reason } in &sight.listed {
+            let own = [Reason::Selectable, Reason::AdminDrain, Reason::Probing, Reason::AddressTaken];
+            if !own.contains(reason) {
+                self.history.explain_reason(uid, key, reason.as_str())?;
+            }
         }
         Ok(())
     }
