@@ -319,6 +319,8 @@ impl Running {
 
     async fn list_failed(&mut self, failure: &Failure) {
         self.each(|metrics| metrics.list_failed(failure.kind.as_str()));
+        // An API server that starts refuses everybody for a moment: only what it says twice is a refusal.
+        let again = self.told[What::List as usize] == Some(failure.kind);
         self.tell(What::List, failure);
         let now = clock::now();
         self.next_list = now + self.backoff.next(failure.retry_after, self.stream.relist);
@@ -326,6 +328,7 @@ impl Running {
         self.list_down = true;
         self.next_watch = None;
         if let Some(status) = failure.kind.refusal()
+            && again
             && !self.stream.source.is_synced()
         {
             let services = self.stream.source.services().map(|(service, _)| service).collect();
