@@ -1,8 +1,10 @@
 use super::*;
 
+type Tweak = fn(&mut Listener);
+
 #[test]
 fn the_same_facts_are_the_same_endpoint_and_any_other_fact_a_new_one() {
-    let changes: [(&str, fn(&mut Listener)); 7] = [
+    let changes: [(&str, Tweak); 7] = [
         ("address", |l| l.host = "192.0.2.9".into()),
         ("port", |l| l.port = 9000),
         ("role", |l| l.role = Role::Decode),

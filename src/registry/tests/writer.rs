@@ -261,6 +261,13 @@ fn pods_without_an_endpoint_are_noted_with_their_reason() {
     assert!(rig.notes().is_empty());
 }
 
+/// After so long nobody who left is kept.
+async fn gone(rig: &mut Rig, seconds: u64) -> bool {
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    rig.settle();
+    rig.departed().is_empty()
+}
+
 #[tokio::test(start_paused = true)]
 async fn whoever_left_is_kept_until_its_last_request_is_over_and_a_while_longer() {
     let mut rig = Rig::plain();
@@ -268,11 +275,6 @@ async fn whoever_left_is_kept_until_its_last_request_is_over_and_a_while_longer(
     let endpoint = rig.of("a");
     let hold = Hold::take(&endpoint).unwrap();
     endpoint.started();
-    async fn gone(rig: &mut Rig, seconds: u64) -> bool {
-        tokio::time::advance(Duration::from_secs(seconds)).await;
-        rig.settle();
-        rig.departed().is_empty()
-    }
     rig.apply(vec![update(0, "a", 0, PodVerdict::Gone(Reason::Deleted))]);
     assert!(!gone(&mut rig, 3600).await, "it carries a request");
     drop(hold);
