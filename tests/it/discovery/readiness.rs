@@ -157,7 +157,9 @@ async fn i9_a_service_that_is_refused_does_not_hold_up_the_others() {
     api.push_n(RequestKind::List, &Fault::status(403), 2);
     let world = World::new(several(false), api);
     let (a, b) = (world.engine(A), world.engine(B));
-    world.within(SOON, "ready without it", || world.is_ready()).await;
+    sleep(ms(500)).await;
+    assert!(!world.is_ready(), "an API server that starts refuses everybody for a moment");
+    world.within(secs(2), "ready without it", || world.is_ready()).await;
     assert_eq!(world.selectable(), [B]);
     let first = world.api.requests()[0].path.clone();
     assert!(first.contains("/namespaces/one/"), "{first}");
@@ -204,7 +206,7 @@ async fn i9_listed_endpoints_are_known_from_the_start() {
     api.always(RequestKind::List, Some(Fault::status(401)));
     let world = World::new(several(true), api);
     let listed = world.engine("192.0.2.9");
-    world.within(SOON, "ready", || world.is_ready()).await;
+    world.within(secs(2), "ready", || world.is_ready()).await;
     assert_eq!(answer(&world, "listed").await.status(), 200);
     world.router.assert_invariants(&[&listed]).await;
 }
