@@ -108,7 +108,7 @@ impl Pool {
         Self { slots, overflow, idle, life: Duration::MAX, closed: AtomicBool::new(false) }
     }
 
-    /// The same for the engine at `host`: connections to a name, and not to an address, live for [`OF_A_NAME`] at most.
+    /// The same for the engine at `host`: connections to a name, and not to an address, live for half a minute at most.
     #[must_use]
     pub fn of(host: &str, threads: usize, idle: Duration) -> Self {
         let life = if host.parse::<IpAddr>().is_ok() { Duration::MAX } else { OF_A_NAME };
