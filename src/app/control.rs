@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::admin::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
 use crate::proxy::context::Shared;
-use crate::registry::{Change, Endpoint, Handle, LaneState, Lanes, Ordered, PodNote, Reason, Snapshot};
+use crate::registry::{Change, Endpoint, Handle, LaneState, Lanes, Ordered, Reason, Snapshot};
 use crate::types::clock::{self, Instant};
 
 /// The registry as operators reach it.
@@ -127,17 +127,17 @@ fn age(since: Instant) -> u64 {
 fn count(shared: &Shared, snapshot: &Snapshot) {
     let discovery = &shared.metrics.discovery;
     for service in &snapshot.services {
-        for reason in Reason::ALL {
-            let endpoints = service.all().filter(|e| e.reason() == reason).count() as u64;
-            let noted = |note: &&Arc<PodNote>| is_noted(note, service.index, reason);
-            let pods = snapshot.notes.iter().filter(noted).count() as u64;
+        let (mut endpoints, mut pods) = ([0; Reason::ALL.len()], [0; Reason::ALL.len()]);
+        for endpoint in service.all() {
+            endpoints[endpoint.reason() as usize] += 1;
+        }
+        for note in snapshot.notes.iter().filter(|note| note.service == service.index) {
+            pods[note.reason as usize] += 1;
+        }
+        for ((reason, endpoints), pods) in Reason::ALL.into_iter().zip(endpoints).zip(pods) {
             discovery.set_endpoints(&service.config.name, reason.as_str(), endpoints, pods);
         }
     }
     discovery.snapshot_version.set(i64::try_from(snapshot.version).unwrap_or(i64::MAX));
     discovery.refresh_ages();
-}
-
-fn is_noted(note: &PodNote, service: usize, reason: Reason) -> bool {
-    note.service == service && note.reason == reason
 }

@@ -68,13 +68,18 @@ impl Tracker {
 
     /// An ADDED or MODIFIED event. `None`: old news.
     pub fn apply(&mut self, pod: Arc<Pod>) -> Option<News> {
+        let before_floor = pod.version <= self.floor;
+        if self.is_old(&pod, before_floor) { None } else { Some(self.set(pod)) }
+    }
+
+    /// Whether this says nothing new of its UID; `unknown`: where the UID is not known.
+    fn is_old(&self, pod: &Pod, unknown: bool) -> bool {
         let uid = pod.id.uid.as_str();
-        let old = match (self.pods.get(uid), self.tombstones.get(uid)) {
+        match (self.pods.get(uid), self.tombstones.get(uid)) {
             (Some(known), _) => pod.version <= known.pod.version,
             (None, Some(left)) => pod.version <= *left,
-            (None, None) => pod.version <= self.floor,
-        };
-        if old { None } else { Some(self.set(pod)) }
+            (None, None) => unknown,
+        }
     }
 
     /// A DELETED event. The object in it is as it was before; only its UID and version count. `None`: old news.
@@ -105,13 +110,7 @@ impl Tracker {
         let mut listed: HashSet<String> = unreadable.iter().cloned().collect();
         for pod in pods {
             listed.insert(pod.id.uid.clone());
-            let uid = pod.id.uid.as_str();
-            let old = match (self.pods.get(uid), self.tombstones.get(uid)) {
-                (Some(known), _) => pod.version <= known.pod.version,
-                (None, Some(left)) => pod.version <= *left,
-                (None, None) => false,
-            };
-            if !old {
+            if !self.is_old(&pod, false) {
                 news.push(self.set(pod));
             }
         }

@@ -9,11 +9,12 @@ use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Reg
 
 use super::{build, names};
 use crate::types::clock::{self, Instant};
+use crate::types::role::Role;
 
 /// Words of what is rare and worth an alert.
 const RELISTS: [&str; 3] = ["ok", "discarded", "error"];
 const SKIPPED: [&str; 4] = ["bad_object", "no_address", "no_port", "wrong_role"];
-const ROLES: [&str; 3] = ["prefill", "decode", "mixed"];
+const ROLES: [&str; 3] = [Role::ALL[0].as_str(), Role::ALL[1].as_str(), Role::ALL[2].as_str()];
 
 /// Which of two families, reason, service.
 type Series = (u8, &'static str, String);

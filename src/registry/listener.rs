@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::reason::Reason;
 use crate::config::StaticEndpoint;
 use crate::types::role::Role;
 
@@ -88,5 +89,3 @@ pub struct PodBatch {
     /// Services whose complete list this is.
     pub listed: Vec<usize>,
 }
-
-use super::reason::Reason;

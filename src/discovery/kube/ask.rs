@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -16,8 +17,28 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Gives the client back, if it is worth keeping.
 pub(super) type Asking<T> = Pin<Box<dyn Future<Output = (Option<Client>, Result<T, Failure>)> + Send>>;
 
+/// Asks by the client from before, or by a new one.
+pub(super) fn ask<T, F>(
+    kept: Option<Client>,
+    connect: Arc<dyn Connect>,
+    question: impl FnOnce(Client) -> F + Send + 'static,
+) -> Asking<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Failure>> + Send,
+{
+    Box::pin(async move {
+        let client = match client(kept, &*connect).await {
+            Ok(client) => client,
+            Err(failure) => return (None, Err(failure)),
+        };
+        let result = question(client.clone()).await;
+        (kept_after(client, &result), result)
+    })
+}
+
 /// The client from before, or a new one.
-pub(super) async fn client(kept: Option<Client>, connect: &dyn Connect) -> Result<Client, Failure> {
+async fn client(kept: Option<Client>, connect: &dyn Connect) -> Result<Client, Failure> {
     if let Some(client) = kept {
         return Ok(client);
     }
@@ -27,7 +48,7 @@ pub(super) async fn client(kept: Option<Client>, connect: &dyn Connect) -> Resul
 }
 
 /// The client is used again, unless a new one may do better.
-pub(super) fn kept_after<T>(client: Client, result: &Result<T, Failure>) -> Option<Client> {
+fn kept_after<T>(client: Client, result: &Result<T, Failure>) -> Option<Client> {
     result.as_ref().err().is_none_or(|failure| !failure.kind.wants_new_client()).then_some(client)
 }
 

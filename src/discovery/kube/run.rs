@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::ask::{Asking, client, kept_after, of};
+use super::ask::{Asking, ask, of};
 use super::backoff::{Backoff, jittered};
 use super::client::Connect;
 use super::failure::{Failure, Kind};
@@ -196,13 +196,8 @@ impl Running {
         }
         let (kept, connect) = (self.lister.take(), Arc::clone(&self.stream.connect));
         let (scope, wanted) = (self.stream.scope.clone(), self.stream.source.wanted().to_vec());
-        self.listing = Some(Box::pin(async move {
-            let client = match client(kept, &*connect).await {
-                Ok(client) => client,
-                Err(failure) => return (None, Err(failure)),
-            };
-            let result = list(&client, &scope, &read, limit, &wanted).await;
-            (kept_after(client, &result), result)
+        self.listing = Some(ask(kept, connect, move |client| async move {
+            list(&client, &scope, &read, limit, &wanted).await
         }));
     }
 
@@ -211,14 +206,8 @@ impl Running {
         let from = self.position.max(self.stream.source.listed());
         let (kept, connect) = (self.watcher.take(), Arc::clone(&self.stream.connect));
         let scope = self.stream.scope.clone();
-        self.opening = Some(Box::pin(async move {
-            let client = match client(kept, &*connect).await {
-                Ok(client) => client,
-                Err(failure) => return (None, Err(failure)),
-            };
-            let result = Watch::open(&client, &scope, from).await;
-            (kept_after(client, &result), result)
-        }));
+        self.opening =
+            Some(ask(kept, connect, move |client| async move { Watch::open(&client, &scope, from).await }));
     }
 
     fn opened(&mut self, watch: Watch) {

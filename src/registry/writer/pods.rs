@@ -9,6 +9,7 @@ use super::super::listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerd
 use super::super::snapshot::PodNote;
 use super::super::sync::Synced;
 use super::{Departed, Endpoint, Member, Reason, Writer, clock, info};
+use crate::config::Service as Config;
 
 /// What is known of Pods, by service and UID, and who owns which address.
 #[derive(Debug)]
@@ -190,24 +191,30 @@ impl Writer {
             self.dirty.added.entry(service).or_default().push(endpoint);
         }
         for id in &kept {
-            let taken = !self.claim(*id, &pod.uid, born);
             let Some(member) = self.members.get_mut(id) else { continue };
             member.source = None;
-            member.taken = taken;
             if restarted {
                 member.forget(&config.config);
             }
-            if taken {
-                member.stop();
-            } else if let Some(lanes) = &self.lanes {
-                member.probe(&config.config, &mut self.job, &**lanes);
-            }
-            self.dirty.any |= member.settle();
+            self.seat(*id, &pod.uid, born, &config.config);
         }
         if let Some(entry) = self.books.entry(service, pod) {
             entry.endpoints = kept;
             entry.note = None;
         }
+    }
+
+    /// Gives the endpoint its address, if no later Pod has that, and asks its engine what is still to be asked.
+    fn seat(&mut self, id: u64, uid: &str, born: Born, config: &Config) {
+        let taken = !self.claim(id, uid, born);
+        let Some(member) = self.members.get_mut(&id) else { return };
+        member.taken = taken;
+        if taken {
+            member.stop();
+        } else if let Some(lanes) = &self.lanes {
+            member.probe(config, &mut self.job, &**lanes);
+        }
+        self.dirty.any |= member.settle();
     }
 
     /// Makes the Pod the owner of this endpoint's address, and withdraws who was. `false`: a later Pod has it.
@@ -291,13 +298,7 @@ impl Writer {
         let Some(config) = self.view.load().services.get(service).map(Arc::clone) else { return };
         let entry = self.books.services.get(service).and_then(|book| book.get(&pod.uid));
         let Some(born) = entry.map(|entry| entry.born) else { return };
-        let taken = !self.claim(id, &pod.uid, born);
-        let Some(member) = self.members.get_mut(&id) else { return };
-        member.taken = taken;
-        if let (false, Some(lanes)) = (taken, &self.lanes) {
-            member.probe(&config.config, &mut self.job, &**lanes);
-        }
-        self.dirty.any |= member.settle();
+        self.seat(id, &pod.uid, born, &config.config);
     }
 
     /// Whether the Pod has an endpoint at this address that qualifies in another service.
