@@ -56,7 +56,7 @@ pub(super) fn worker_info(pod: &Pod, rules: &Rules) -> Result<Option<Worker>, St
     let Some(text) = pod.get(key) else { return Ok(None) };
     let document: Document = serde_json::from_str(text).map_err(|error| format!("{key}: {error}"))?;
     let meta = document.disagg_meta;
-    let port_of = |address: &str| address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let port_of = |address: &str| address.rsplit_once(':').and_then(|(_, port)| numbered(port));
     let port = match document.url.as_deref() {
         Some(url) => {
             let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -65,14 +65,22 @@ pub(super) fn worker_info(pod: &Pod, rules: &Rules) -> Result<Option<Worker>, St
         }
         None => None,
     };
+    let bootstrap_port = meta
+        .and_then(|meta| meta.bootstrap_port.or_else(|| meta.bootstrap_addr.as_deref().and_then(port_of)));
+    if bootstrap_port == Some(0) {
+        return Err(format!("{key}: bootstrap_port 0 is no port"));
+    }
     Ok(Some(Worker {
         mode: document.disagg_mode.unwrap_or_else(|| "mixed".to_owned()),
         model: document.model_name,
         port,
-        bootstrap_port: meta.and_then(|meta| {
-            meta.bootstrap_port.or_else(|| meta.bootstrap_addr.as_deref().and_then(port_of))
-        }),
+        bootstrap_port,
     }))
+}
+
+/// A port that can be dialled.
+fn numbered(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port != 0)
 }
 
 /// One listener for each port.
@@ -134,8 +142,7 @@ fn ports(pod: &Pod, rules: &Rules) -> Result<Vec<u16>, String> {
 fn annotated(key: &str, text: &str) -> Result<Vec<u16>, String> {
     let mut found = Vec::new();
     for part in text.split(',').map(str::trim) {
-        let port = part.parse::<u16>().ok().filter(|port| *port != 0);
-        let port = port.ok_or_else(|| format!("{key}: {:?} is no port", shortened(part)))?;
+        let port = numbered(part).ok_or_else(|| format!("{key}: {:?} is no port", shortened(part)))?;
         if !found.contains(&port) {
             found.push(port);
         }
@@ -168,8 +175,7 @@ fn bootstrap(pod: &Pod, rules: &Rules, role: Role, worker: Option<&Worker>) -> R
     if let Some(key) = &rules.keys().bootstrap_port
         && let Some(text) = pod.get(key)
     {
-        let port = text.trim().parse::<u16>().ok().filter(|port| *port != 0);
-        return port.map(Some).ok_or_else(|| format!("{key}: {:?} is no port", shortened(text)));
+        return numbered(text.trim()).map(Some).ok_or_else(|| format!("{key}: {:?} is no port", shortened(text)));
     }
     Ok(worker.and_then(|worker| worker.bootstrap_port).or(rules.pods.bootstrap_port))
 }

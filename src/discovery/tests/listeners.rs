@@ -129,9 +129,15 @@ fn a_worker_says_everything_of_itself() {
         ("http://[2001:db8::1]:3", Some(3)),
         ("http://h", None),
         ("http://h:x", None),
+        ("http://h:0", None),
     ] {
         let said = info(&json!({ "url": url }).to_string());
         assert_eq!(said.ok().flatten().and_then(|worker| worker.port), port, "{url}");
     }
     assert!(info("{\"url\":5}").is_err() && info("5").is_err());
+    assert!(info(r#"{"url":"http://h:0"}"#).is_err(), "nobody can dial it");
+    let none = "infera.amd.com/worker-info: bootstrap_port 0 is no port".to_owned();
+    assert_eq!(info(r#"{"disagg_meta":{"bootstrap_port":0}}"#), Err(none));
+    let unread = info(r#"{"disagg_meta":{"bootstrap_addr":"h:0"}}"#).unwrap().unwrap();
+    assert_eq!(unread.bootstrap_port, None, "an address without a port says nothing");
 }
