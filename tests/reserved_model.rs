@@ -1,7 +1,7 @@
 //! A report of "withdrawn, nothing reserved" under every interleaving (I3), and proof that the model sees the mistakes it is
 //! there for.
 //!
-//! loom runs the very code of `ledger::Reservations` and `ledger::Gate` on its own atomic words. What truly happened is noted
+//! loom runs the very code of `ledger::Stages` and `ledger::Gate` on its own atomic words. What truly happened is noted
 //! beside it in plain atomics, which loom does not schedule. The mutants are the two orders turned round, and the look and the
 //! report without what makes them sequentially consistent.
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use loom::sync::atomic::AtomicU64 as ModelU64;
 use loom::thread;
-use tandem::ledger::{Gate, Reservations, Reserved, Word};
+use tandem::ledger::{Counts, Gate, Stage, Stages, Word};
 
 /// loom's word; `FENCED` says whether a fence is one.
 struct Loom<const FENCED: bool>(ModelU64);
@@ -57,22 +57,22 @@ impl<const FENCED: bool> Word for Loom<FENCED> {
 /// One endpoint.
 struct World<W: Word> {
     gate: Gate<W>,
-    reserved: Reservations<W>,
+    stages: Stages<W>,
     /// It was reported as withdrawn with nothing reserved.
     reported: AtomicBool,
 }
 
 /// The steps of a leg and of a report, right or wrong.
 struct Steps<W: Word> {
-    look: fn(&World<W>) -> Option<Reserved<W>>,
+    look: fn(&World<W>) -> Option<Stage<W>>,
     is_quiet: fn(&World<W>) -> bool,
 }
 
 /// As the product does it: `Leg::may_start`, and the order of `Observer`.
 fn right<W: Word>() -> Steps<W> {
     Steps {
-        look: |world| world.reserved.last_look(&world.gate),
-        is_quiet: |world| world.gate.is_withdrawn() && world.reserved.count() == 0,
+        look: |world| world.stages.last_look(&world.gate),
+        is_quiet: |world| world.gate.is_withdrawn() && world.stages.counts().reserved == 0,
     }
 }
 
@@ -85,15 +85,15 @@ fn report<W: Word + Send + Sync + 'static>(steps: Steps<W>, legs: usize) {
     model.check(move || {
         let world = Arc::new(World {
             gate: Gate::new(),
-            reserved: Reservations::<W>::default(),
+            stages: Stages::<W>::default(),
             reported: AtomicBool::new(false),
         });
         let leg = |_| {
             let (world, steps) = (Arc::clone(&world), Arc::clone(&steps));
             thread::spawn(move || {
-                let reserved = (steps.look)(&world);
-                if reserved.is_some() {
+                if let Some(mut stage) = (steps.look)(&world) {
                     assert!(!world.reported.load(SeqCst), "model: a leg started after the report");
+                    stage.written();
                 }
             })
         };
@@ -111,7 +111,7 @@ fn report<W: Word + Send + Sync + 'static>(steps: Steps<W>, legs: usize) {
             leg.join().unwrap();
         }
         writer.join().unwrap();
-        assert_eq!(world.reserved.count(), 0, "model: a reservation was left behind");
+        assert_eq!(world.stages.counts(), Counts::default(), "model: a reservation was left behind");
         assert!((steps.is_quiet)(&world), "model: it does not come to rest");
     });
 }
@@ -128,7 +128,7 @@ fn the_model_sees_a_leg_that_looks_before_it_counts_itself() {
     let look = |world: &World<Loom<true>>| {
         let open = !world.gate.is_withdrawn();
         // An open gate of its own: counted, and not looked at again.
-        world.reserved.last_look(&Gate::new()).filter(|_| open)
+        world.stages.last_look(&Gate::new()).filter(|_| open)
     };
     report(Steps { look, ..right() }, 1);
 }
@@ -136,7 +136,8 @@ fn the_model_sees_a_leg_that_looks_before_it_counts_itself() {
 #[test]
 #[should_panic(expected = "model: a leg started after the report")]
 fn the_model_sees_a_report_that_counts_before_it_looks() {
-    let is_quiet = |world: &World<Loom<true>>| world.reserved.count() == 0 && world.gate.is_withdrawn();
+    let is_quiet =
+        |world: &World<Loom<true>>| world.stages.counts().reserved == 0 && world.gate.is_withdrawn();
     report(Steps { is_quiet, ..right() }, 1);
 }
 
@@ -150,7 +151,7 @@ fn the_model_sees_orders_that_are_too_weak() {
 #[test]
 fn a_known_withdrawal_lets_no_leg_start() {
     loom::model(|| {
-        let (gate, reserved) = (Arc::new(Gate::<Loom<true>>::new()), Reservations::default());
+        let (gate, stages) = (Arc::new(Gate::<Loom<true>>::new()), Stages::default());
         let told = Arc::new(ModelU64::new(0));
         let writer = {
             let (gate, told) = (Arc::clone(&gate), Arc::clone(&told));
@@ -160,7 +161,7 @@ fn a_known_withdrawal_lets_no_leg_start() {
             })
         };
         if told.load(Acquire) == 1 {
-            assert!(reserved.last_look(&gate).is_none(), "model: it started all the same");
+            assert!(stages.last_look(&gate).is_none(), "model: it started all the same");
         }
         writer.join().unwrap();
     });

@@ -8,6 +8,7 @@ mod answer;
 pub mod auth;
 mod endpoints;
 mod health;
+mod inflight;
 mod observer;
 mod status;
 
@@ -28,7 +29,7 @@ use axum::routing::{get, put};
 use tokio::sync::Semaphore;
 
 use crate::metrics::{self, Metrics};
-use crate::registry::Unobservable;
+use crate::registry::{Reporter, Unobservable};
 
 /// What the routes show and change. Everything is owned elsewhere.
 #[derive(Clone)]
@@ -40,6 +41,8 @@ pub struct AdminState {
     pub endpoints: Arc<dyn EndpointControl>,
     /// Asked at every `/observer/endpoints`.
     pub observe: Arc<dyn Fn() -> Result<Vec<u8>, Unobservable> + Send + Sync>,
+    /// Asked at every `/observer/inflight`.
+    pub reporter: Arc<Reporter>,
     /// Brings gauges that are read from state up to date; called before each scrape.
     pub refresh: Arc<dyn Fn() + Send + Sync>,
     /// The configuration in force as YAML. Paths of secret files, never their content.
@@ -62,6 +65,7 @@ pub fn routes(state: AdminState) -> Router {
         .route_layer(axum::middleware::from_fn_with_state(Arc::clone(&state.token), auth::require));
     // One at a time: each rendering of a large fleet is tens of megabytes for a moment (I12).
     let turns = Arc::new(Semaphore::new(1));
+    let waits = Arc::new(Semaphore::new(inflight::MOST_WAITS));
     Router::new()
         .route("/livez", get(health::live))
         .route("/healthz", get(health::live))
@@ -71,6 +75,7 @@ pub fn routes(state: AdminState) -> Router {
         .route("/status", get(status::status))
         .route("/endpoints", get(endpoints::list))
         .route("/observer/endpoints", get(observer::endpoints))
+        .route("/observer/inflight", get(move |state, query| inflight::report(state, query, waits)))
         .route("/endpoints/{id}/drain", drain)
         .route("/config", get(config_text))
         .fallback(answer::unknown_path)

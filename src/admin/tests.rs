@@ -12,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::metrics::Vocabulary;
+use crate::registry::Snapshot;
+use crate::types::boot::Boot;
 
 const DOCUMENT: &str = include_str!("../../docs/admin-api.md");
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
@@ -153,6 +155,10 @@ impl Admin {
             status: Arc::new(example_status),
             endpoints: Arc::clone(&fleet) as Arc<dyn EndpointControl>,
             observe: Arc::new(|| Ok(br#"{"workers":[]}"#.to_vec())),
+            reporter: Arc::new(Reporter::new(
+                Arc::new(ArcSwap::from_pointee(Snapshot::new(1, Vec::new()))),
+                Boot::now(),
+            )),
             refresh: Arc::new(|| {}),
             config_text: Arc::new(arc_swap::ArcSwap::from_pointee("listen: 0.0.0.0:8080\n".to_owned())),
             metrics: Metrics::new(&words).unwrap(),

@@ -23,8 +23,9 @@ use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accepted, Lane, Load, lane};
 use crate::proxy::request::route::Route;
 use crate::proxy::{dispatch, rescue};
-use crate::registry::{Handle, Lanes, Observer, Synced, Writer};
+use crate::registry::{Handle, Lanes, Observer, Reporter, Synced, Writer};
 use crate::telemetry::access::AccessSink;
+use crate::types::boot::Boot;
 use crate::types::clock;
 use crate::upstream::{Dial, Pool};
 
@@ -113,7 +114,9 @@ pub(super) fn build_logging_to(
         Probers::new(Arc::clone(&dial), Tracker::default(), &changes, metrics.discovery.lanes.clone());
     let probers: Arc<dyn Lanes> = Arc::new(probers);
     writer.ask(Arc::clone(&probers));
-    let observer = Arc::new(Observer::new(Arc::clone(&view), Arc::clone(&probers)));
+    let boot = Boot::now();
+    let observer = Arc::new(Observer::new(Arc::clone(&view), Arc::clone(&probers), &boot));
+    let reporter = Arc::new(Reporter::new(Arc::clone(&view), boot));
     let gpustack =
         |s: &config::Service| s.pods.as_ref().is_some_and(|p| p.dialect == config::Dialect::Gpustack);
     let observer_in_front =
@@ -158,6 +161,7 @@ pub(super) fn build_logging_to(
         status: Arc::new(move || status(&shown, &asked(), since)),
         endpoints: control,
         observe: Arc::new(move || observer.endpoints()),
+        reporter,
         refresh: Arc::new(move || refresh.refresh()),
         config_text,
         metrics,

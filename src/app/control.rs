@@ -105,7 +105,7 @@ impl Control {
             in_flight: endpoint.holds(),
             handoffs: endpoint.handoffs.count(),
             ejected: endpoint.ejection.is_ejected(),
-            draining: endpoint.reason() == Reason::AdminDrain,
+            draining: endpoint.is_drained(),
             gone: false,
             detail: endpoint.detail().map(|detail| String::clone(&detail)),
             since_s: age(endpoint.last_change()),

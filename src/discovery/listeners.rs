@@ -175,7 +175,9 @@ fn bootstrap(pod: &Pod, rules: &Rules, role: Role, worker: Option<&Worker>) -> R
     if let Some(key) = &rules.keys().bootstrap_port
         && let Some(text) = pod.get(key)
     {
-        return numbered(text.trim()).map(Some).ok_or_else(|| format!("{key}: {:?} is no port", shortened(text)));
+        return numbered(text.trim())
+            .map(Some)
+            .ok_or_else(|| format!("{key}: {:?} is no port", shortened(text)));
     }
     Ok(worker.and_then(|worker| worker.bootstrap_port).or(rules.pods.bootstrap_port))
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::reserved::{Reservations, Reserved};
+use super::stages::{Stage, Stages};
 
 const WITHDRAWN: u64 = 1 << 63;
 
@@ -141,8 +141,8 @@ impl<E: Holder> Hold<E> {
 
     /// The last look at the bit, right before a leg's first byte (I3). `None`: withdrawn.
     #[inline]
-    pub fn last_look(&self, reserved: &Reservations) -> Option<Reserved> {
-        reserved.last_look(self.endpoint.gate())
+    pub fn last_look(&self, stages: &Stages) -> Option<Stage> {
+        stages.last_look(self.endpoint.gate())
     }
 }
 

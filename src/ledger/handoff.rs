@@ -3,19 +3,42 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::types::clock::{self, Instant};
 
 /// The hand-offs of one endpoint.
 #[derive(Debug, Default, Clone)]
-pub struct Handoffs(Arc<AtomicU64>);
+pub struct Handoffs(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    open: AtomicU64,
+    /// Milliseconds after `since` of the last end; 0: none ended.
+    ended: AtomicU64,
+    since: Instant,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { open: AtomicU64::new(0), ended: AtomicU64::new(0), since: clock::now() }
+    }
+}
 
 impl Handoffs {
     pub fn begin(&self) -> Handoff {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.0.open.fetch_add(1, Ordering::AcqRel);
         Handoff(self.clone())
     }
 
     pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.0.open.load(Ordering::Acquire)
+    }
+
+    /// When the last one ended.
+    pub fn last_end(&self) -> Option<Instant> {
+        let ended = self.0.ended.load(Ordering::Acquire);
+        (ended != 0).then(|| self.0.since + Duration::from_millis(ended))
     }
 }
 
@@ -26,6 +49,10 @@ pub struct Handoff(Handoffs);
 
 impl Drop for Handoff {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::AcqRel);
+        let state = &self.0.0;
+        let age = clock::now().saturating_duration_since(state.since).as_millis() as u64;
+        // Before the count: who sees that it ended also sees when.
+        state.ended.fetch_max(age.max(1), Ordering::AcqRel);
+        state.open.fetch_sub(1, Ordering::AcqRel);
     }
 }

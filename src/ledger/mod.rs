@@ -7,8 +7,8 @@
 
 mod gate;
 mod handoff;
-mod reserved;
+mod stages;
 
 pub use gate::{Gate, Hold, Holder, Withdrawn, Word};
 pub use handoff::{Handoff, Handoffs};
-pub use reserved::{Reservations, Reserved};
+pub use stages::{Counts, Stage, Stages};

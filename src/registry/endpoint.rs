@@ -3,15 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::Notify;
 
+use super::in_flight::InFlight;
 use super::listener::{Listener, PodId};
+use super::moments::Moments;
 use super::reason::Reason;
 use crate::config::Upstream;
-use crate::ledger::{Gate, Handoffs, Holder, Reservations};
+use crate::ledger::{Gate, Handoffs, Holder, Stages};
 use crate::metrics::EndpointMetrics;
 use crate::types::clock::{self, Instant};
 use crate::types::role::Role;
@@ -38,12 +39,11 @@ pub struct Endpoint {
     /// Port of its bootstrap server, on `host`: every selectable SGLang prefill has one, nothing else does. 0: not known.
     bootstrap_port: AtomicU16,
     gate: Gate,
-    /// Legs past their last look at the bit whose first byte is not written.
-    pub reserved: Reservations,
-    /// Milliseconds after `born` of the last leg's start, and of the last change of the reason; 0: none.
-    dispatched: AtomicU64,
-    changed: AtomicU64,
-    born: Instant,
+    /// How far its legs are.
+    pub stages: Stages,
+    moments: Moments,
+    drained: AtomicBool,
+    forced: AtomicU64,
     reason: AtomicU8,
     /// Wakes attempts that hold the endpoint and have not begun their leg on it.
     withdrawals: Notify,
@@ -56,6 +56,16 @@ pub struct Endpoint {
     /// The engine keeps a cancelled decode's pages back while its prefill may still write (SGLang 0.5.23 and newer).
     pub kv_guard: AtomicBool,
     pub metrics: EndpointMetrics,
+}
+
+/// Whether an endpoint takes new requests, and what it carries.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Since when it takes none.
+    pub withdrawn: Option<Instant>,
+    pub in_flight: InFlight,
+    /// Since when it takes none and carries nothing.
+    pub quiesced: Option<Instant>,
 }
 
 impl Holder for Endpoint {
@@ -89,10 +99,10 @@ impl Endpoint {
             pod: at.pod.clone(),
             bootstrap_port: AtomicU16::new(at.bootstrap_port.unwrap_or(0)),
             gate: Gate::new(),
-            reserved: Reservations::default(),
-            dispatched: AtomicU64::new(0),
-            changed: AtomicU64::new(0),
-            born: clock::now(),
+            stages: Stages::default(),
+            moments: Moments::now(),
+            drained: AtomicBool::new(false),
+            forced: AtomicU64::new(0),
             reason: AtomicU8::new(Reason::Selectable as u8),
             withdrawals: Notify::new(),
             detail: ArcSwapOption::empty(),
@@ -126,23 +136,63 @@ impl Endpoint {
     /// A leg starts now.
     #[inline]
     pub fn started(&self) {
-        let age = clock::recent().saturating_duration_since(self.born).as_millis() as u64;
-        self.dispatched.store(age.max(1), Ordering::Relaxed);
+        self.moments.mark(&self.moments.dispatched, clock::recent());
+    }
+
+    /// A leg is over now; before its hold is given back, so that who sees the lower count also sees when.
+    #[inline]
+    pub fn ended(&self) {
+        self.moments.mark(&self.moments.over, clock::recent());
     }
 
     /// When its last leg started.
     pub fn last_dispatch(&self) -> Option<Instant> {
-        self.after_birth(&self.dispatched)
+        self.moments.get(&self.moments.dispatched)
     }
 
     /// When its reason changed last; at its birth if never.
     pub fn last_change(&self) -> Instant {
-        self.after_birth(&self.changed).unwrap_or(self.born)
+        self.moments.get(&self.moments.changed).unwrap_or(self.moments.born())
     }
 
-    fn after_birth(&self, age_ms: &AtomicU64) -> Option<Instant> {
-        let age = age_ms.load(Ordering::Relaxed);
-        (age != 0).then(|| self.born + Duration::from_millis(age))
+    /// Since when it takes no new requests. `None`: it does.
+    pub fn withdrawn_at(&self) -> Option<Instant> {
+        let at = self.moments.get(&self.moments.withdrawn);
+        (!self.is_selectable()).then(|| at.unwrap_or(self.moments.born()))
+    }
+
+    /// What it carries for this router.
+    pub fn in_flight(&self) -> InFlight {
+        // The holds first: KV that a prefill's leg leaves behind is counted before that leg's hold ends.
+        let (holds, stages, handoff) = (self.holds(), self.stages.counts(), self.handoffs.count());
+        InFlight::new(self.role, holds, stages, handoff)
+    }
+
+    /// Whether it takes new requests, and what it carries: facts that agree with each other.
+    pub fn load(&self) -> Load {
+        // The bit first: nothing that is counted after it can have come after it (I3).
+        let withdrawn = self.withdrawn_at();
+        let in_flight = self.in_flight();
+        let quiesced = withdrawn.filter(|_| in_flight.total() == 0).map(|withdrawn| {
+            let over = self.moments.get(&self.moments.over);
+            [over, self.handoffs.last_end()].into_iter().flatten().fold(withdrawn, Instant::max)
+        });
+        Load { withdrawn, in_flight, quiesced }
+    }
+
+    /// An operator withdraws it at this router alone; volatile.
+    pub fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::Relaxed)
+    }
+
+    /// Registry writer only.
+    pub(super) fn set_drained(&self, drained: bool) {
+        self.drained.store(drained, Ordering::Relaxed);
+    }
+
+    /// Requests that were cut on it because a drain's deadline asked for that.
+    pub fn forced(&self) -> u64 {
+        self.forced.load(Ordering::Relaxed)
     }
 
     /// May be given a new request now. The very predicate the request path uses.
@@ -204,6 +254,9 @@ impl Endpoint {
     /// Registry writer only. Returns the holds still out. Again for another reason: only that changes.
     pub(super) fn withdraw(&self, reason: Reason) -> u64 {
         self.because(reason);
+        if self.is_selectable() {
+            self.moments.mark(&self.moments.withdrawn, clock::now());
+        }
         let holds = self.gate.withdraw();
         self.pool.close();
         self.withdrawals.notify_waiters();
@@ -219,8 +272,7 @@ impl Endpoint {
 
     fn because(&self, reason: Reason) {
         if self.reason.swap(reason as u8, Ordering::Relaxed) != reason as u8 {
-            let age = clock::now().saturating_duration_since(self.born).as_millis() as u64;
-            self.changed.store(age.max(1), Ordering::Relaxed);
+            self.moments.mark(&self.moments.changed, clock::now());
         }
     }
 

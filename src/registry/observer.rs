@@ -17,6 +17,7 @@ use super::lanes::Lanes;
 use super::reason::Reason;
 use super::snapshot::{Snapshot, View};
 use super::sync::Synced;
+use crate::types::boot::Boot;
 use crate::types::clock;
 use crate::types::role::Role;
 
@@ -91,8 +92,8 @@ struct LastJob {
 }
 
 impl Observer {
-    pub fn new(view: View, lanes: Arc<dyn Lanes>) -> Self {
-        Self { view, lanes, boot_generation: clock::wall_ms().max(1), last: Mutex::new((0, 0)) }
+    pub fn new(view: View, lanes: Arc<dyn Lanes>, boot: &Boot) -> Self {
+        Self { view, lanes, boot_generation: boot.generation, last: Mutex::new((0, 0)) }
     }
 
     /// The document as JSON.
@@ -115,7 +116,7 @@ impl Observer {
     fn worker<'a>(&self, endpoint: &'a Endpoint) -> Result<Worker<'a>, Unobservable> {
         // The very predicate of the request path; after it, what it had let through before.
         let in_selection = endpoint.is_selectable();
-        if !in_selection && endpoint.reserved.count() > 0 {
+        if !in_selection && endpoint.stages.counts().reserved > 0 {
             return Err(Unobservable::Unstable);
         }
         let reason = endpoint.reason();

@@ -176,11 +176,8 @@ impl Eye {
     /// What is still held anywhere, on endpoints that left too.
     pub(super) fn held(&self) -> Vec<String> {
         let held = self.seen.values().filter_map(|(endpoint, uid)| {
-            let (holds, reserved) = (endpoint.holds(), endpoint.reserved.count());
-            let handoffs = endpoint.handoffs.count();
-            (holds + reserved + handoffs > 0).then(|| {
-                format!("{} of {uid}: {holds} holds, {reserved} reserved, {handoffs} hand-offs", endpoint.url)
-            })
+            let in_flight = endpoint.in_flight();
+            (in_flight.total() > 0).then(|| format!("{} of {uid}: {in_flight:?}", endpoint.url))
         });
         held.collect()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::ledger::{Hold, Reserved};
+use crate::ledger::{Hold, Stage};
 use crate::metrics::ServiceMetrics;
 use crate::proxy::dispatch::Abort;
 use crate::registry::Endpoint;
@@ -17,9 +17,9 @@ use crate::upstream::{Fault, LegError};
 /// Ends the hold when dropped. A leg that nobody ended was cancelled by us: neither success nor failure.
 #[derive(Debug)]
 pub struct Leg {
+    /// From the last look at the bit; over before the hold is.
+    stage: Option<Stage>,
     hold: Hold<Endpoint>,
-    /// From the last look at the bit to the first byte.
-    reserved: Option<Reserved>,
     metrics: Arc<ServiceMetrics>,
     started: Instant,
     first_byte: Option<Duration>,
@@ -75,8 +75,8 @@ impl Ruling {
 impl Leg {
     pub fn new(hold: Hold<Endpoint>, metrics: Arc<ServiceMetrics>) -> Self {
         Self {
+            stage: None,
             hold,
-            reserved: None,
             metrics,
             started: clock::recent(),
             first_byte: None,
@@ -91,20 +91,22 @@ impl Leg {
 
     /// The last look at the endpoint's bit, right before the first byte (I3).
     pub fn may_start(&mut self) -> bool {
-        self.reserved = self.hold.last_look(&self.endpoint().reserved);
-        let may = self.reserved.is_some();
+        self.stage = self.hold.last_look(&self.endpoint().stages);
+        let may = self.stage.is_some();
         if may {
             self.endpoint().started();
         }
         may
     }
 
-    /// Polls `exchange` for the first time, in which it writes its first byte; from then on the leg is not reserved any more.
+    /// Polls `exchange` for the first time, in which it writes its first byte; from then on the leg runs.
     pub async fn first_byte_of<F: Future>(&mut self, exchange: F) -> F::Output {
         let mut exchange = std::pin::pin!(exchange);
         std::future::poll_fn(|cx| {
             let polled = exchange.as_mut().poll(cx);
-            self.reserved = None;
+            if let Some(stage) = &mut self.stage {
+                stage.written();
+            }
             polled
         })
         .await
@@ -183,5 +185,6 @@ impl Drop for Leg {
         self.metrics.leg(self.outcome);
         self.metrics.leg_time(self.endpoint().role.as_str(), duration, self.first_byte);
         self.endpoint().metrics.leg(self.outcome, duration, self.first_byte);
+        self.endpoint().ended();
     }
 }

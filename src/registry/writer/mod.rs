@@ -211,6 +211,7 @@ impl Writer {
         if std::mem::replace(&mut member.drained, drain) == drain {
             return Ordered::Unchanged;
         }
+        member.endpoint.set_drained(drain);
         member.settle();
         let action = if drain { "withdrawn by an operator; volatile" } else { "restored by an operator" };
         info!(endpoint = %member.endpoint.url, holds = member.endpoint.holds(), "{action}");
@@ -233,9 +234,8 @@ impl Writer {
         let before = self.departed.len();
         self.departed.retain(|gone| {
             let endpoint = &gone.endpoint;
-            let busy = endpoint.holds() > 0 || endpoint.handoffs.count() > 0;
-            let last = endpoint.last_dispatch().map_or(gone.at, |at| at.max(gone.at));
-            busy || now.saturating_duration_since(last) < RETENTION
+            let quiet = endpoint.load().quiesced.map(|since| since.max(gone.at));
+            quiet.is_none_or(|since| now.saturating_duration_since(since) < RETENTION)
         });
         self.dirty.departed |= self.departed.len() != before;
     }

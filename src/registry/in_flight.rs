@@ -1,0 +1,61 @@
+//! What an endpoint carries for this router, by kind.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::Counts;
+use crate::types::role::Role;
+
+/// Counts, each a number of requests (`handoff`: of KV transfers). All of them zero on a withdrawn endpoint: it carries
+/// nothing for this router, and never will again unless it is restored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InFlight {
+    /// Decided, not begun: may still go elsewhere.
+    pub waiting: u64,
+    /// Begun, first byte not written: microseconds.
+    pub reserved: u64,
+    /// Running on a prefill.
+    pub prefill: u64,
+    /// Running on a decode, or on an endpoint that serves alone.
+    pub decode: u64,
+    /// KV that it keeps, or may keep, for a decode to pull.
+    pub handoff: u64,
+}
+
+impl InFlight {
+    /// The words of the kinds, in the order of [`values`](Self::values).
+    pub const KINDS: [&str; 5] = ["waiting", "reserved", "prefill", "decode", "handoff"];
+
+    /// `holds` were read before `stages`: a leg that ended in between makes the sum too large, never too small.
+    pub(super) fn new(role: Role, holds: u64, stages: Counts, handoff: u64) -> Self {
+        let Counts { reserved, running } = stages;
+        let waiting = holds.saturating_sub(reserved + running);
+        let (prefill, decode) = if role == Role::Prefill { (running, 0) } else { (0, running) };
+        Self { waiting, reserved, prefill, decode, handoff }
+    }
+
+    pub fn values(&self) -> [u64; 5] {
+        let Self { waiting, reserved, prefill, decode, handoff } = *self;
+        [waiting, reserved, prefill, decode, handoff]
+    }
+
+    pub fn total(&self) -> u64 {
+        self.values().iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hold_is_in_one_kind() {
+        let stages = Counts { reserved: 1, running: 2 };
+        let of = |role, holds| InFlight::new(role, holds, stages, 4).values();
+        assert_eq!(of(Role::Prefill, 6), [3, 1, 2, 0, 4]);
+        assert_eq!(of(Role::Decode, 6), [3, 1, 0, 2, 4]);
+        assert_eq!(of(Role::Mixed, 3), [0, 1, 0, 2, 4]);
+        assert_eq!(of(Role::Mixed, 0), [0, 1, 0, 2, 4], "read while a leg ended");
+        assert_eq!(InFlight::new(Role::Prefill, 6, stages, 4).total(), 10);
+    }
+}
