@@ -3,5 +3,6 @@
 pub mod boot;
 pub mod build;
 pub mod clock;
+pub mod drain_order;
 pub mod outcome;
 pub mod role;
