@@ -206,7 +206,7 @@ fn documented() -> Vec<(&'static str, &'static str, Vec<u16>)> {
 async fn each_documented_route_answers_and_no_other_exists() {
     let admin = Admin::start(Some("tok"), "192.0.2.1:1").await;
     let rows = documented();
-    assert_eq!(rows.len(), 11);
+    assert_eq!(rows.len(), 12);
     for (method, path, statuses) in &rows {
         let path = path.replace("{id}", "3");
         let reply = admin.send(method, &path, "authorization: Bearer tok\r\n").await;

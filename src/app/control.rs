@@ -1,6 +1,7 @@
 //! What the admin routes see of the endpoints, and how an operator takes one out.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::admin::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
+use crate::metrics::EndpointLoad;
 use crate::proxy::context::Shared;
-use crate::registry::{Change, Endpoint, Handle, LaneState, Lanes, Ordered, Reason, Snapshot};
+use crate::registry::{Change, Endpoint, Handle, LaneState, Lanes, Load, Ordered, Reason, Role, Snapshot};
 use crate::types::clock::{self, Instant};
 
 /// The registry as operators reach it.
@@ -32,10 +34,9 @@ impl Control {
 
     /// Brings gauges that are read from state, rather than kept, up to date before a scrape.
     pub(super) fn refresh(&self) {
-        for endpoint in self.endpoints() {
-            endpoint.metrics.set_load(endpoint.holds(), endpoint.pool.len(), endpoint.is_selectable());
-        }
-        count(&self.shared, &self.shared.view.load());
+        let snapshot = self.shared.view.load_full();
+        set_loads(&snapshot);
+        count(&self.shared, &snapshot);
         let buffered = i64::try_from(self.shared.buffered.used()).unwrap_or(i64::MAX);
         self.shared.metrics.router.buffered_bytes.set(buffered);
     }
@@ -121,6 +122,33 @@ impl Control {
 
 fn age(since: Instant) -> u64 {
     clock::now().saturating_duration_since(since).as_secs()
+}
+
+/// Those that left share their series with whoever has their URL now.
+fn set_loads(snapshot: &Snapshot) {
+    let departed = snapshot.departed.iter().map(|gone| &gone.endpoint);
+    let mut loads: HashMap<(&str, Role), (&Endpoint, EndpointLoad)> = HashMap::new();
+    for endpoint in snapshot.services.iter().flat_map(|service| service.all()).chain(departed) {
+        let load = load(endpoint);
+        let key = (endpoint.url.as_str(), endpoint.role);
+        loads.entry(key).and_modify(|(_, all)| *all = all.and(load)).or_insert((&**endpoint, load));
+    }
+    for (endpoint, load) in loads.into_values() {
+        endpoint.metrics.set_load(&load);
+    }
+}
+
+fn load(endpoint: &Endpoint) -> EndpointLoad {
+    let Load { withdrawn, in_flight, .. } = endpoint.load();
+    let ago = |at: Instant| clock::now().saturating_duration_since(at);
+    let now = clock::wall_ms() / 1000;
+    EndpointLoad {
+        in_flight: endpoint.holds(),
+        carried: in_flight.values(),
+        idle: endpoint.pool.len(),
+        withdrawn: withdrawn.map(ago),
+        dispatched_s: endpoint.last_dispatch().map_or(0, |at| now.saturating_sub(ago(at).as_secs())),
+    }
 }
 
 /// Endpoints and Pods of each service by reason, and the ages of what the API server told.

@@ -13,10 +13,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prometheus::{
-    Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, Result,
-};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 
+use super::load::{EndpointLoad, LoadGauges, LoadVecs};
 use super::{build, names};
 use crate::types::outcome::LegOutcome;
 
@@ -62,9 +61,7 @@ struct Vecs {
     dials: IntCounterVec,
     reused: IntCounterVec,
     ejections: IntCounterVec,
-    in_flight: IntGaugeVec,
-    idle: IntGaugeVec,
-    selectable: IntGaugeVec,
+    load: LoadVecs,
 }
 
 #[derive(Debug)]
@@ -77,9 +74,7 @@ struct Children {
     dials: IntCounter,
     reused: IntCounter,
     ejections: IntCounter,
-    in_flight: IntGauge,
-    idle: IntGauge,
-    selectable: IntGauge,
+    load: LoadGauges,
 }
 
 impl EndpointFamilies {
@@ -151,9 +146,7 @@ impl Vecs {
             dials: build::counter_vec(registry, &names::ENDPOINT_DIALS)?,
             reused: build::counter_vec(registry, &names::ENDPOINT_REUSED)?,
             ejections: build::counter_vec(registry, &names::ENDPOINT_EJECTIONS)?,
-            in_flight: build::gauge_vec(registry, &names::ENDPOINT_IN_FLIGHT)?,
-            idle: build::gauge_vec(registry, &names::ENDPOINT_IDLE)?,
-            selectable: build::gauge_vec(registry, &names::ENDPOINT_SELECTABLE)?,
+            load: LoadVecs::new(registry)?,
         })
     }
 
@@ -167,9 +160,7 @@ impl Vecs {
             dials: self.dials.get_metric_with_label_values(labels)?,
             reused: self.reused.get_metric_with_label_values(labels)?,
             ejections: self.ejections.get_metric_with_label_values(labels)?,
-            in_flight: self.in_flight.get_metric_with_label_values(labels)?,
-            idle: self.idle.get_metric_with_label_values(labels)?,
-            selectable: self.selectable.get_metric_with_label_values(labels)?,
+            load: self.load.children(labels)?,
         })
     }
 
@@ -179,9 +170,7 @@ impl Vecs {
         for vec in [&self.dials, &self.reused, &self.ejections] {
             let _ = vec.remove_label_values(labels);
         }
-        for vec in [&self.in_flight, &self.idle, &self.selectable] {
-            let _ = vec.remove_label_values(labels);
-        }
+        self.load.remove(labels);
         let _ = self.first_byte.remove_label_values(labels);
         let _ = self.duration.remove_label_values(labels);
         for outcome in LegOutcome::ALL {
@@ -238,12 +227,9 @@ impl EndpointMetrics {
         self.children.ejections.inc();
     }
 
-    /// What the endpoint's own state says now: requests on it, idle connections, whether it may be given new requests.
-    /// Set before a scrape instead of being kept beside that state.
-    pub fn set_load(&self, in_flight: u64, idle: usize, selectable: bool) {
-        self.children.in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
-        self.children.idle.set(i64::try_from(idle).unwrap_or(i64::MAX));
-        self.children.selectable.set(i64::from(selectable));
+    /// What is so now, before a scrape.
+    pub fn set_load(&self, load: &EndpointLoad) {
+        self.children.load.set(load);
     }
 }
 

@@ -174,4 +174,12 @@ families! {
         "Pooled connections that wait for a request.";
     ENDPOINT_SELECTABLE = "tandem_endpoint_selectable", Gauge, ["role", "url"], Stable, Endpoints,
         "1 while this endpoint may be given new requests.";
+    ENDPOINT_CARRIED = "tandem_endpoint_carried", Gauge, ["kind", "role", "url"], Stable, Endpoints,
+        "What this endpoint carries now, by kind, as in the in-flight report.";
+    ENDPOINT_WITHDRAWN = "tandem_endpoint_withdrawn_seconds", Gauge, ["role", "url"], Stable, Endpoints,
+        "For so long this endpoint has been given no new requests; 0 while it may be.";
+    ENDPOINT_LAST_DISPATCH = "tandem_endpoint_last_dispatch_timestamp_seconds", Gauge, ["role", "url"], Stable, Endpoints,
+        "When the last request to this endpoint began, Unix time; 0: none did.";
+    ENDPOINT_QUIESCED = "tandem_endpoint_quiesced", Gauge, ["role", "url"], Stable, Endpoints,
+        "1 while this endpoint is given no new requests and carries none, nor KV for a decode to pull.";
 }

@@ -265,11 +265,27 @@ fn roles_of_one_url_are_separate_series() {
     let metrics = metrics();
     let prefill = metrics.endpoints.for_endpoint("http://a", "prefill");
     let decode = metrics.endpoints.for_endpoint("http://a", "decode");
-    prefill.set_load(1, 0, true);
+    prefill.set_load(&EndpointLoad {
+        in_flight: 1,
+        carried: [0, 0, 1, 0, 2],
+        idle: 0,
+        withdrawn: Some(Duration::from_secs(9)),
+        dispatched_s: 7,
+    });
     drop(decode);
     let text = metrics.render_endpoints();
-    assert!(text.contains("tandem_endpoint_in_flight{role=\"prefill\",url=\"http://a\"} 1\n"));
-    assert!(!text.contains("decode"));
+    let labels = "role=\"prefill\",url=\"http://a\"";
+    for (series, value) in [
+        (format!("in_flight{{{labels}}}"), 1),
+        (format!("carried{{kind=\"handoff\",{labels}}}"), 2),
+        (format!("withdrawn_seconds{{{labels}}}"), 9),
+        (format!("last_dispatch_timestamp_seconds{{{labels}}}"), 7),
+        (format!("quiesced{{{labels}}}"), 0),
+        (format!("selectable{{{labels}}}"), 0),
+    ] {
+        assert!(text.contains(&format!("tandem_endpoint_{series} {value}\n")), "{series}: {text}");
+    }
+    assert!(!text.contains("role=\"decode\""));
 }
 
 #[test]
@@ -298,7 +314,7 @@ fn per_url_histograms_are_two_with_at_most_ten_buckets() {
         let buckets = text.matches(&format!("{}_bucket{{", family.name)).count();
         assert!((1..=10).contains(&buckets), "{buckets}");
     }
-    assert_eq!(text.matches("# TYPE").count() - text.matches(" histogram\n").count(), 7);
+    assert_eq!(text.matches("# TYPE").count() - text.matches(" histogram\n").count(), 11);
     assert_eq!(text.matches(" histogram\n").count(), 2);
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Counts;
+use crate::metrics::KINDS;
 use crate::types::role::Role;
 
 /// Counts, each a number of requests (`handoff`: of KV transfers). All of them zero on a withdrawn endpoint: it carries
@@ -23,9 +24,6 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// The words of the kinds, in the order of [`values`](Self::values).
-    pub const KINDS: [&str; 5] = ["waiting", "reserved", "prefill", "decode", "handoff"];
-
     /// `holds` were read before `stages`: a leg that ended in between makes the sum too large, never too small.
     pub(super) fn new(role: Role, holds: u64, stages: Counts, handoff: u64) -> Self {
         let Counts { reserved, running } = stages;
@@ -34,7 +32,8 @@ impl InFlight {
         Self { waiting, reserved, prefill, decode, handoff }
     }
 
-    pub fn values(&self) -> [u64; 5] {
+    /// In the order of [`KINDS`].
+    pub fn values(&self) -> [u64; KINDS.len()] {
         let Self { waiting, reserved, prefill, decode, handoff } = *self;
         [waiting, reserved, prefill, decode, handoff]
     }
@@ -56,6 +55,10 @@ mod tests {
         assert_eq!(of(Role::Decode, 6), [3, 1, 0, 2, 4]);
         assert_eq!(of(Role::Mixed, 3), [0, 1, 0, 2, 4]);
         assert_eq!(of(Role::Mixed, 0), [0, 1, 0, 2, 4], "read while a leg ended");
-        assert_eq!(InFlight::new(Role::Prefill, 6, stages, 4).total(), 10);
+        let all = InFlight::new(Role::Prefill, 6, stages, 4);
+        assert_eq!(all.total(), 10);
+        let document = serde_json::to_value(all).unwrap();
+        let by_kind = KINDS.map(|kind| document[kind].as_u64().unwrap());
+        assert_eq!(by_kind, all.values(), "metrics and report say the same");
     }
 }
