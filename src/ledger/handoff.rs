@@ -14,7 +14,7 @@ pub struct Handoffs(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicU64,
-    /// Milliseconds after `since` of the last end; 0: none ended.
+    /// Milliseconds after `since` of the last end, and one more; 0: none ended.
     ended: AtomicU64,
     since: Instant,
 }
@@ -38,7 +38,7 @@ impl Handoffs {
     /// When the last one ended.
     pub fn last_end(&self) -> Option<Instant> {
         let ended = self.0.ended.load(Ordering::Acquire);
-        (ended != 0).then(|| self.0.since + Duration::from_millis(ended))
+        ended.checked_sub(1).map(|age| self.0.since + Duration::from_millis(age))
     }
 }
 
@@ -52,7 +52,7 @@ impl Drop for Handoff {
         let state = &self.0.0;
         let age = clock::now().saturating_duration_since(state.since).as_millis() as u64;
         // Before the count: who sees that it ended also sees when.
-        state.ended.fetch_max(age.max(1), Ordering::AcqRel);
+        state.ended.fetch_max(age + 1, Ordering::AcqRel);
         state.open.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Moments {
     pub(super) withdrawn: Moment,
 }
 
-/// 0: never.
+/// One more than the age; 0: never.
 #[derive(Debug, Default)]
 pub(super) struct Moment(AtomicU64);
 
@@ -36,11 +36,11 @@ impl Moments {
     #[inline]
     pub(super) fn mark(&self, moment: &Moment, at: Instant) {
         let age = at.saturating_duration_since(self.born).as_millis() as u64;
-        moment.0.store(age.max(1), Ordering::Release);
+        moment.0.store(age + 1, Ordering::Release);
     }
 
     pub(super) fn get(&self, moment: &Moment) -> Option<Instant> {
         let age = moment.0.load(Ordering::Acquire);
-        (age != 0).then(|| self.born + Duration::from_millis(age))
+        age.checked_sub(1).map(|age| self.born + Duration::from_millis(age))
     }
 }
