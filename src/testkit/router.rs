@@ -34,6 +34,7 @@ use crate::drain::{Report, Tracker, run_sequence};
 use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accept, accept_loop, run_worker};
 use crate::registry::Endpoint;
+use crate::registry::report::Filter;
 use crate::types::clock::Instant;
 use crate::upstream::{Dial, TcpDial};
 
@@ -295,6 +296,11 @@ impl TestRouter {
         };
         for endpoint in self.known() {
             zero(&format!("holds on {}", endpoint.url), endpoint.holds());
+        }
+        // What a drain protocol is told. Hand-offs outlive requests: whoever made some looks at them apart.
+        for entry in self.admin.reporter.report(&Filter::default()).endpoints {
+            let requests = entry.in_flight.total() - entry.in_flight.handoff;
+            zero(&format!("requests on {} in the report", entry.url), requests);
         }
         zero("in-flight permits", self.shared.in_flight.used());
         zero("buffered bytes", self.shared.buffered.used());

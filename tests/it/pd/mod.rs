@@ -9,6 +9,7 @@ mod ends;
 mod head;
 mod holds;
 mod leaks;
+mod report;
 mod retry;
 mod rig;
 mod storm;

@@ -8,6 +8,7 @@ use http::Request;
 use serde_json::Value;
 use tandem::admin::DrainChange;
 use tandem::config::{EngineKind, Policies, Policy, RouterConfig, StaticEndpoint, VllmConnector};
+use tandem::registry::report::{Entry, Filter, Report};
 use tandem::testkit::client::{BodyEnd, H2Client, RawClient};
 use tandem::testkit::engine::openai::{ChatStream, chat_json, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, Response, Script, Step};
@@ -283,6 +284,16 @@ impl Rig {
         self.router.shared.in_flight.used() == 0 && self.scrape().sum("tandem_requests_total", &[]) > 0.0
     }
 
+    pub(super) fn report(&self) -> Report {
+        self.router.admin.reporter.report(&Filter::default())
+    }
+
+    /// What the report says of one engine.
+    pub(super) fn entry(&self, name: &str) -> Entry {
+        let url = format!("http://{name}:80");
+        self.report().endpoints.into_iter().find(|e| e.url == url).unwrap()
+    }
+
     pub(super) async fn drain(&self, name: &str, drain: bool) {
         let id = format!("default/http://{name}:80");
         let all = self.router.admin.endpoints.list();
@@ -316,6 +327,12 @@ pub(super) async fn assert_pair_invariants(rig: &Rig, prefills: &[&EngineHandle]
     })
     .await;
     rig.router.assert_pair_invariants(prefills, decodes).await;
+    // And so a drain protocol is told.
+    for endpoint in rig.router.admin.endpoints.list().endpoints {
+        rig.router.admin.endpoints.set_drain(&endpoint.id, true).await;
+    }
+    let open: Vec<_> = rig.report().endpoints.into_iter().filter(|e| e.quiesced_for_ms.is_none()).collect();
+    assert!(open.is_empty(), "the report does not call quiesced {open:#?}");
     let mut rooms: Vec<u64> = decodes
         .iter()
         .flat_map(|d| d.log.requests())
