@@ -17,6 +17,7 @@ mod lists;
 mod ports;
 mod probes;
 mod readiness;
+mod report;
 mod rig;
 mod roles;
 mod rollout;
