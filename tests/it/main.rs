@@ -36,4 +36,5 @@ mod process;
 mod relay;
 mod reload;
 mod replay;
+mod scale_down;
 mod upstream;

@@ -30,6 +30,11 @@ impl Cluster {
         Self { api, server, dir: tempfile::tempdir().unwrap() }
     }
 
+    /// Where its API server is.
+    pub(crate) fn url(&self) -> String {
+        self.server.url()
+    }
+
     /// A router with the service `chat`, whether it is ready or not. `more`: further lines of its configuration.
     pub(crate) async fn router(&self, more: &str) -> Process {
         let kubeconfig = self.server.kubeconfig(self.dir.path(), Credentials::Nobody);
