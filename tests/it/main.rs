@@ -21,6 +21,7 @@ mod doc_commands;
 mod docs;
 mod edges;
 mod engine;
+mod gpustack;
 mod inflight;
 mod keys;
 mod no_body;
