@@ -9,6 +9,7 @@ use super::router::{
     ModelMatch, Policies, Policy, Retries, RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts,
     Upstream,
 };
+use super::split::{CohortsBy, Sticky};
 use crate::types::role::Role;
 
 const fn every_address(port: u16) -> SocketAddr {
@@ -90,6 +91,9 @@ impl Service {
                 kv_lease: Duration::from_secs(30),
                 cancel_decode_grace: None,
             },
+            cohorts_by: CohortsBy::Token,
+            split: None,
+            sticky: Sticky::default(),
         }
     }
 

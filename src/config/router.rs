@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::discovery::{Eligibility, Kubernetes, Observer, PodDiscovery};
+use super::split::{CohortsBy, SplitEntry, Sticky};
 
 /// Everything the router process needs to start.
 #[derive(Debug, Clone, PartialEq)]
@@ -153,6 +154,11 @@ pub struct Service {
     pub policy: Policies,
     pub retries: Retries,
     pub upstream: Upstream,
+    /// What makes a cohort where no split does. Key `cohorts.by`.
+    pub cohorts_by: CohortsBy,
+    /// Weights of the cohorts; `None`: no split. Key `split.weights`.
+    pub split: Option<Vec<SplitEntry>>,
+    pub sticky: Sticky,
 }
 
 /// Key `model_match`: what happens to a request whose `model` no service lists.

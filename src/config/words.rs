@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::discovery::{Dialect, IpFamily, Mode, Probe, RelistRead};
+use super::split::CohortsBy;
 use super::router::{Authorization, EngineKind, LogFormat, LogSink, ModelMatch, Policy, VllmConnector};
 use super::units::Wrong;
 
@@ -29,6 +30,8 @@ pub(super) const POLICY: Choice<Policy> = &[
     ("least_in_flight", Policy::LeastInFlight),
     ("power_of_two", Policy::PowerOfTwo),
 ];
+pub(super) const COHORTS_BY: Choice<CohortsBy> =
+    &[("token", CohortsBy::Token), ("revision", CohortsBy::Revision)];
 pub(super) const AUTHORIZATION: Choice<Authorization> =
     &[("auto", Authorization::Auto), ("pass", Authorization::Pass), ("strip", Authorization::Strip)];
 pub(super) const DIALECT: Choice<Dialect> = &[
@@ -112,6 +115,13 @@ pub(super) fn count<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> 
         let number = text.parse::<u64>().ok().filter(|n| (least..=most).contains(n));
         number.and_then(|n| T::try_from(n).ok()).ok_or_else(|| wrong("out of range"))
     }
+}
+
+/// The name of a request header, in lower case.
+pub(super) fn header(text: &str) -> Result<String, Wrong> {
+    let name = http::HeaderName::try_from(text);
+    let name = name.map_err(|_| Wrong::new("not a header name", "letters, digits and `-`, such as x-session-id"))?;
+    Ok(name.as_str().to_owned())
 }
 
 /// `auto` as `None`, else what `parse` reads.

@@ -12,6 +12,7 @@
 //!   series would count into nothing for ever, also when the same URL comes back.
 
 mod build;
+mod cohort;
 mod discovery;
 mod endpoint;
 mod gap;
@@ -22,6 +23,7 @@ mod request;
 mod router;
 mod vocabulary;
 
+pub use cohort::{CohortFamilies, CohortState, UNCOVERED};
 pub use discovery::{DiscoveryFamilies, DiscoveryMetrics, LaneMetrics};
 pub use endpoint::{EndpointFamilies, EndpointMetrics, MAX_ENDPOINTS};
 pub use gap::GapStats;
@@ -50,6 +52,8 @@ pub struct Metrics {
     pub endpoints: EndpointFamilies,
     /// What the API server told; take one handle per service that has Pods.
     pub discovery: DiscoveryFamilies,
+    /// Families by cohort, read from state before a scrape.
+    pub cohorts: CohortFamilies,
 }
 
 impl Metrics {
@@ -64,7 +68,8 @@ impl Metrics {
         let dropped = build::counter(&main, &names::ENDPOINT_SERIES_DROPPED)?;
         let endpoints = EndpointFamilies::new(&fleet, MAX_ENDPOINTS, dropped)?;
         let discovery = DiscoveryFamilies::new(&main)?;
-        Ok(Arc::new(Self { main, fleet, router, requests, endpoints, discovery }))
+        let cohorts = CohortFamilies::new(&main)?;
+        Ok(Arc::new(Self { main, fleet, router, requests, endpoints, discovery, cohorts }))
     }
 
     /// Text format 0.0.4 of everything that is not labelled by endpoint.

@@ -134,6 +134,16 @@ families! {
         "1 once Pods of this role need the endpoint-eligible label (eligibility mode `observed`).";
     MASS_WITHDRAWALS = "tandem_mass_withdrawals_total", Counter, ["role", "service"], Stable, Main,
         "Times more than half of a role was withdrawn within a minute through Ready Unknown.";
+    COHORT_REQUESTS = "tandem_cohort_requests_total", Counter, ["cohort", "service"], Stable, Main,
+        "Requests that were decided for a cohort.";
+    COHORT_PASSED_ON = "tandem_cohort_passed_on_total", Counter, ["reason", "cohort", "service"], Stable, Main,
+        "Requests that fell to a cohort by its weight, could not be taken there, and went to another.";
+    COHORT_WEIGHT = "tandem_cohort_weight", Gauge, ["cohort", "service"], Stable, Main,
+        "Weight of a cohort relative to the service's others; 0: no new request.";
+    COHORT_SELECTABLE = "tandem_cohort_selectable_endpoints", Gauge, ["role", "cohort", "service"], Stable, Main,
+        "Endpoints of a cohort that may be given new requests.";
+    SPLIT_VERSION = "tandem_split_version", Gauge, ["service"], Stable, Main,
+        "Version of the split in force; 0: none, cohorts are weighted by what they can carry.";
     LANES = "tandem_probe_lanes", Gauge, [], Stable, Main,
         "Engine URLs that are being asked before their first request.";
     PROBES = "tandem_probes_total", Counter, ["result"], Stable, Main,

@@ -111,6 +111,11 @@ pub enum Failure {
         role: Role,
         registered: bool,
     },
+    /// The split gives requests to no cohort that could take this one. `all_zero`: to none at all.
+    NoCohort {
+        service: String,
+        all_zero: bool,
+    },
     /// A prefill answered well but handed no KV over: the decode would have to do everything again, unnoticed.
     PrefillNoKv,
     /// A prefill's bootstrap server is not there, so its decode came to nothing.

@@ -60,6 +60,7 @@ pub const CODES: &[&str] = &[
     "router_exhausted",
     "model_not_found",
     "no_endpoint",
+    "no_cohort_available",
     "observer_unavailable",
     "prefill_no_kv",
     "prefill_no_bootstrap",
@@ -178,6 +179,20 @@ pub fn rescue(failure: &Failure) -> Rescue {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_endpoint",
                 no_endpoint(service, *role, *registered).into(),
+                Outcome::NoEndpoint,
+            )
+        },
+        F::NoCohort { service, all_zero } => Rescue {
+            retry_after: Some(RETRY_AFTER),
+            ..make(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no_cohort_available",
+                if *all_zero {
+                    format!("the split of service `{service}` gives every cohort the weight 0")
+                } else {
+                    format!("no cohort of service `{service}` that has a weight can take a request now")
+                }
+                .into(),
                 Outcome::NoEndpoint,
             )
         },

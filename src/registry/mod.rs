@@ -5,6 +5,7 @@
 //! never moves to a namesake.
 
 mod budget;
+mod cohort;
 mod endpoint;
 mod groups;
 mod in_flight;
@@ -15,12 +16,15 @@ mod moments;
 mod observer;
 mod reason;
 pub mod report;
+mod shares;
 mod snapshot;
+mod split;
 mod sync;
 mod writer;
 
 pub use crate::types::role::Role;
 pub use budget::RetryBudget;
+pub use cohort::{Cohort, Need, Uncovered};
 pub use endpoint::{Endpoint, Load};
 pub use groups::{Groups, Kind};
 pub use in_flight::InFlight;
@@ -29,6 +33,8 @@ pub use listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerdict};
 pub use observer::{Observer, Unobservable};
 pub use reason::Reason;
 pub use report::Reporter;
+pub use shares::{SAMPLE, Shares};
 pub use snapshot::{Departed, PodNote, Service, Snapshot, Turns, View};
+pub use split::{Split, SplitSource};
 pub use sync::{Sync, Synced};
 pub use writer::{Change, Handle, Ordered, Replaced, Writer};

@@ -8,10 +8,12 @@ use arc_swap::ArcSwap;
 
 use super::Role;
 use super::budget::RetryBudget;
+use super::cohort::{Cohort, Need, cohorts};
 use super::endpoint::Endpoint;
-use super::groups::Groups;
 use super::listener::PodId;
 use super::reason::Reason;
+use super::shares::Shares;
+use super::split::Split;
 use super::sync::Sync;
 use crate::config;
 use crate::types::clock::Instant;
@@ -26,7 +28,13 @@ pub struct Service {
     pub endpoints: Vec<Arc<Endpoint>>,
     pub prefills: Vec<Arc<Endpoint>>,
     pub decodes: Vec<Arc<Endpoint>>,
-    pub groups: Groups,
+    /// At least one.
+    pub cohorts: Vec<Arc<Cohort>>,
+    /// `None`: cohorts are weighted by what they can carry.
+    pub split: Option<Arc<Split>>,
+    /// Of the last split that was applied; 0: none was.
+    pub split_version: u64,
+    pub shares: Arc<Shares>,
     pub turns: Arc<Turns>,
     pub budget: Arc<RetryBudget>,
     pub sync: Arc<Sync>,
@@ -48,6 +56,9 @@ pub(super) struct Kept {
     pub(super) turns: Arc<Turns>,
     pub(super) budget: Arc<RetryBudget>,
     pub(super) sync: Arc<Sync>,
+    pub(super) split: Option<Arc<Split>>,
+    pub(super) split_version: u64,
+    pub(super) shares: Arc<Shares>,
 }
 
 impl Service {
@@ -58,15 +69,17 @@ impl Service {
         lists: [Vec<Arc<Endpoint>>; 3],
         kept: Kept,
     ) -> Self {
-        let groups = Groups::of(lists.iter().flatten());
+        let Kept { turns, budget, sync, split, split_version, shares } = kept;
+        let cohorts = cohorts(&lists, config.cohorts_by, split.as_deref(), &shares);
         let [prefills, decodes, endpoints] = lists;
-        let Kept { turns, budget, sync } = kept;
-        Self { index, config, endpoints, prefills, decodes, groups, turns, budget, sync }
+        Self { index, config, endpoints, prefills, decodes, cohorts, split, split_version, shares, turns, budget, sync }
     }
 
     pub(super) fn kept(&self) -> Kept {
-        let Self { turns, budget, sync, .. } = self;
-        Kept { turns: Arc::clone(turns), budget: Arc::clone(budget), sync: Arc::clone(sync) }
+        let Self { turns, budget, sync, split, split_version, .. } = self;
+        let (turns, budget, sync) = (Arc::clone(turns), Arc::clone(budget), Arc::clone(sync));
+        let (split, shares) = (split.clone(), Arc::clone(&self.shares));
+        Kept { turns, budget, sync, split, split_version: *split_version, shares }
     }
 
     pub(super) fn lists(&self) -> [Vec<Arc<Endpoint>>; 3] {
@@ -99,15 +112,16 @@ impl Service {
         self.of(role).iter().any(|e| e.is_selectable())
     }
 
+    /// Some cohort that is given requests can take one.
+    pub fn is_covered(&self, need: Need) -> bool {
+        self.cohorts.iter().any(|cohort| {
+            cohort.weight(need) > 0 && cohort.lacks(need, |endpoint| endpoint.is_selectable()).is_none()
+        })
+    }
+
     /// Some selectable prefill pairs with some selectable decode.
     pub fn has_selectable_pair(&self) -> bool {
-        if !self.groups.are_split() {
-            return self.has_selectable(Role::Prefill) && self.has_selectable(Role::Decode);
-        }
-        let selectable = |endpoint: &Endpoint| endpoint.is_selectable();
-        self.prefills
-            .iter()
-            .any(|prefill| selectable(prefill) && self.groups.has_partner(prefill, selectable))
+        self.is_covered(Need::Pair)
     }
 
     /// Requests may be split into a prefill and a decode leg. Pods come and go: where their kind of engine can, and no mixed

@@ -92,8 +92,7 @@ const fn joined() -> [Key; PARTS[0].len() + PARTS[1].len() + PARTS[2].len()] {
 
 /// Keys of the design that this version does not have. Refused with those words: nothing is wrong with the spelling,
 /// and a key that were ignored would be worse than one that is refused.
-pub(super) const UNSUPPORTED: &[&str] =
-    &["tls", "services[].split", "services[].cohorts", "services[].sticky"];
+pub(super) const UNSUPPORTED: &[&str] = &["tls"];
 
 /// The key at exactly this path.
 pub(super) fn find(path: &str) -> Option<&'static Key> {

@@ -129,4 +129,52 @@ pub(super) const KEYS: &[Key] = &[
         "auto",
         "SGLang: how long a pair that is given up goes on, so that a running KV write hits no other request. `auto`: 0 where the engine reports 0.5.23 or newer, else 5 s",
     ),
+    live(
+        "services[].cohorts.by",
+        "token or revision",
+        "token",
+        "What serves together where there is no split: endpoints of one pairing token (those without one belong to each), or of one revision. [Cohorts](canary.md#cohorts)",
+    ),
+    live(
+        "services[].split.weights[].name",
+        "name",
+        "null",
+        "Name of the cohort in metrics, logs and documents; else its revision, its sides or its token",
+    ),
+    live(
+        "services[].split.weights[].revision",
+        "revision",
+        "null",
+        "Revision of both its sides, where one label per release stands on both",
+    ),
+    live(
+        "services[].split.weights[].prefill",
+        "list of revisions",
+        "[]",
+        "Revisions of its prefills; none listed: any, as of a component that is not changing",
+    ),
+    live(
+        "services[].split.weights[].decode",
+        "list of revisions",
+        "[]",
+        "Revisions of its decodes; none listed: any",
+    ),
+    live(
+        "services[].split.weights[].token",
+        "token",
+        "null",
+        "Pairing token of its endpoints; those without one belong to it too",
+    ),
+    live(
+        "services[].split.weights[].weight",
+        "count",
+        "required",
+        "Share of new requests relative to the other entries, at most 1000000; 0: none at all. What no entry takes gets nothing. [Splits](canary.md#split)",
+    ),
+    live(
+        "services[].sticky.headers",
+        "list of headers",
+        "[]",
+        "A request with the first of these stays with the cohort that its value leads to, as long as that has a weight and coverage. [Stickiness](canary.md#stickiness)",
+    ),
 ];

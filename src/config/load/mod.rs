@@ -13,6 +13,7 @@ use super::router::{
     RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts, Upstream, VllmConnector,
 };
 use super::source::{Source, environment_tree, file_tree, flags_tree};
+use super::split::{HEAVIEST, SplitEntry};
 use super::units::{self, Wrong};
 use super::{validate, words};
 
@@ -137,7 +138,28 @@ fn service(r: &mut Reader, s: &Section<'_>) -> Service {
     policies(r, &s.section("policy"), &mut c.policy);
     retries(r, &s.section("retries"), &mut c.retries);
     upstream(r, &s.section("upstream"), &mut c.upstream);
+    r.set(&s.section("cohorts"), "by", words::choice(words::COHORTS_BY), &mut c.cohorts_by);
+    c.split = split(r, &s.section("split"));
+    c.sticky.headers = r.names(&s.section("sticky"), "headers", words::header);
     c
+}
+
+/// `s` is `split`. Without weights there is none: an empty list is a mistake, and told by the rules.
+fn split(r: &mut Reader, s: &Section<'_>) -> Option<Vec<SplitEntry>> {
+    s.node("weights").filter(|node| node.value != Value::Null)?;
+    let entry = |s: &Section<'_>| {
+        let mut entry = SplitEntry::default();
+        let word = |text: &str| Ok(Some(text.to_owned()));
+        r.set(s, "name", word, &mut entry.name);
+        r.set(s, "revision", word, &mut entry.revision);
+        entry.prefill = r.names(s, "prefill", |text| Ok(text.to_owned()));
+        entry.decode = r.names(s, "decode", |text| Ok(text.to_owned()));
+        r.set(s, "token", word, &mut entry.token);
+        r.require(s, "weight");
+        r.set(s, "weight", words::count(0, HEAVIEST), &mut entry.weight);
+        entry
+    };
+    Some(s.entries("weights").iter().map(entry).collect())
 }
 
 fn engine(r: &mut Reader, s: &Section<'_>) -> EngineKind {

@@ -15,6 +15,7 @@ use super::discovery::{Kubernetes, Labels};
 use super::router::{
     Authorization, EngineKind, LogSink, Policies, RouterConfig, Service, StaticEndpoint, Upstream,
 };
+use super::split::SplitEntry;
 use super::units::{show_duration, show_share, show_size};
 use super::words;
 
@@ -156,7 +157,29 @@ fn service(s: &Service) -> Document {
         ("policy", policies(s.policy)),
         ("retries", Document::Map(retries)),
         ("upstream", upstream(&s.upstream)),
+        ("cohorts", one("by", text(words::word(words::COHORTS_BY, &s.cohorts_by)))),
+        ("split", one("weights", s.split.as_deref().map_or(Document::Null, split))),
+        ("sticky", one("headers", Document::List(s.sticky.headers.iter().map(text).collect()))),
     ])
+}
+
+/// What is not set is left out.
+fn split(entries: &[SplitEntry]) -> Document {
+    let list = |words: &[String]| Document::List(words.iter().map(text).collect());
+    let lists = |key, words: &Vec<String>| (!words.is_empty()).then(|| (key, list(words)));
+    let word = |key, word: &Option<String>| word.as_ref().map(|word| (key, text(word)));
+    let entry = |e: &SplitEntry| {
+        let set = [
+            word("name", &e.name),
+            word("revision", &e.revision),
+            lists("prefill", &e.prefill),
+            lists("decode", &e.decode),
+            word("token", &e.token),
+            Some(("weight", Document::Count(e.weight))),
+        ];
+        Document::Map(set.into_iter().flatten().collect())
+    };
+    Document::List(entries.iter().map(entry).collect())
 }
 
 fn engine(kind: EngineKind) -> Document {

@@ -11,6 +11,7 @@ use super::problem::{Place, Problem};
 use super::reader::Section;
 use super::router::{Authorization, ModelMatch, RouterConfig, Service};
 use super::source::{Flags, of_service};
+use super::split::mistakes;
 use super::units::Wrong;
 
 /// Flags that need or exclude others.
@@ -45,6 +46,7 @@ pub(super) fn config(config: &RouterConfig, root: &Section<'_>, problems: &mut V
         check.model_match(i, service);
         check.handoff(i, service);
         check.authorization(i, service, config);
+        check.split(i, service);
     }
     check.names(config);
     check.models(config);
@@ -111,6 +113,18 @@ impl Check<'_> {
             let message =
                 "not less than `kv_lease`: a decode could be sent to KV that is gone, and answer nonsense";
             self.problem(&format!("services[{i}].upstream.handoff_max_age"), message);
+        }
+    }
+
+    fn split(&mut self, i: usize, service: &Service) {
+        let Some(entries) = &service.split else { return };
+        let list = format!("services[{i}].split.weights");
+        if entries.is_empty() {
+            self.problem(&list, "at least one entry is needed; a split that gives nothing to anybody has weight 0");
+        }
+        for (n, key, what) in mistakes(entries) {
+            let dot = if key.is_empty() { "" } else { "." };
+            self.problem(&format!("{list}[{n}]{dot}{key}"), what);
         }
     }
 

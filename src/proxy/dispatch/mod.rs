@@ -5,6 +5,7 @@
 
 mod answer;
 mod attempt;
+mod cohort;
 mod pd;
 mod retry;
 mod run;

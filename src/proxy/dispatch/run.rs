@@ -7,6 +7,7 @@ use http::request::Parts;
 
 use super::answer::{Answer, Gathered, gather};
 use super::attempt::{Attempt, attempt};
+use super::cohort::{Asked, cohort};
 use super::retry::{self, Reason, Verdict};
 use crate::proxy::context::Shared;
 use crate::proxy::error::Failure;
@@ -15,7 +16,7 @@ use crate::proxy::request::headers::{Credentials, Forward, write_head};
 use crate::proxy::request::id::{RequestId, hex};
 use crate::proxy::request::splice::Segments;
 use crate::proxy::route::{self, Excluded};
-use crate::registry::{Endpoint, Role, Service};
+use crate::registry::{Endpoint, Need, Role, Service};
 use crate::types::clock::{self, Instant};
 use crate::upstream::{self, Conn, Decoder, Outbound};
 
@@ -51,14 +52,18 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
     let shared = &worker.shared;
     let mut spent =
         Spent { excluded: Excluded::default(), retries: 0, busy: false, raced: false, last: None };
-    if let Some(service) = current(shared, job.service) {
+    let asked = {
+        let service = current(shared, job.service);
+        let service = service.ok_or(Failure::Internal("the service left the configuration"))?;
         service.budget.request();
-    }
+        Asked::new(&service, Need::One(job.role), &job.parts.headers)
+    };
     loop {
-        let Some(service) = current(shared, job.service) else {
-            return Err(Failure::Internal("the service left the configuration"));
+        let (service, decision) = match cohort(ticket, &asked, &spent.excluded).await {
+            Ok(decided) => decided,
+            Err(failure) => return spent.last.unwrap_or(Err(failure)),
         };
-        let Some(hold) = route::pick_role(&service, job.role, &spent.excluded) else {
+        let Some(hold) = route::pick_role(&service, &decision.cohort, job.role, &spent.excluded) else {
             return spent.last.unwrap_or_else(|| Err(Failure::no_endpoint(&service, job.role)));
         };
         let mut leg = Leg::new(hold, Arc::clone(&shared.services[job.service]));
@@ -153,7 +158,7 @@ async fn judge(
 impl Spent {
     /// Whether another attempt may be made; if so it is counted.
     fn again(&mut self, ticket: &mut Ticket, service: &Service, role: Role, reason: Reason) -> bool {
-        let other = route::has_other(service, &self.excluded);
+        let other = route::has_other(service, role, &self.excluded);
         other && retry_allowed(ticket, service, &mut self.retries, role, reason)
     }
 }

@@ -17,6 +17,7 @@ use crate::proxy::request::id::RequestId;
 use crate::proxy::request::route::Route;
 use crate::proxy::request::trace::Spans;
 use crate::proxy::rescue::Rescue;
+use crate::proxy::route::Decision;
 use crate::registry::{Endpoint, Service};
 use crate::telemetry::access::{AccessPair, AccessRecord};
 use crate::types::clock::{self, Instant};
@@ -36,6 +37,9 @@ pub struct Ticket {
     pub model: Option<Box<str>>,
     pub stream: bool,
     pub service: Option<Arc<Service>>,
+    /// The cohort that was decided for the last attempt, and under which split (0: none).
+    pub cohort: Option<Arc<str>>,
+    pub split_version: u64,
     /// The engine of the last attempt.
     pub endpoint: Option<Arc<Endpoint>>,
     /// The last attempt's, where there are two legs.
@@ -79,6 +83,8 @@ impl Ticket {
             model: None,
             stream: false,
             service: None,
+            cohort: None,
+            split_version: 0,
             endpoint: None,
             pair: None,
             attempts: 0,
@@ -112,6 +118,21 @@ impl Ticket {
         self.error.get_or_insert(rescue.code);
         self.end(rescue.outcome);
         self.worker.shared.metrics.router.error(rescue.code);
+    }
+
+    /// A cohort was decided for the next attempt.
+    pub fn decided(&mut self, service: &Service, decision: &Decision) {
+        if self.attempts == 0 {
+            decision.cohort.counts.request();
+        }
+        if let Some((cohort, why)) = &decision.passed_on {
+            cohort.counts.passed_on(*why);
+        }
+        // One cohort of no split is no news to anybody.
+        if service.split.is_some() || service.cohorts.len() > 1 {
+            self.cohort = Some(Arc::clone(&decision.cohort.name));
+            self.split_version = decision.split_version;
+        }
     }
 
     /// An attempt begins on `leg`'s engine.

@@ -6,15 +6,16 @@ use std::sync::atomic;
 
 use crate::config::Policy;
 use crate::ledger::Hold;
-use crate::registry::{Endpoint, Role, Service};
+use crate::registry::{Cohort, Endpoint, Role, Service};
 
-/// Takes a hold by the role's policy among its endpoints that are `usable`.
+/// Takes a hold by the role's policy among the cohort's endpoints that are `usable`.
 pub(super) fn choose(
     service: &Service,
+    cohort: &Cohort,
     role: Role,
     usable: impl Fn(&Endpoint) -> bool,
 ) -> Option<Hold<Endpoint>> {
-    let all = service.of(role);
+    let all = cohort.of(role);
     if let [only] = all {
         return usable(only).then(|| Hold::take(only).ok()).flatten();
     }

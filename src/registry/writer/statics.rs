@@ -10,6 +10,7 @@ use super::{
 };
 use crate::config::StaticEndpoint;
 use crate::registry::listener::Listener;
+use crate::registry::split::{Split, SplitSource};
 use crate::types::role::Role;
 
 impl Writer {
@@ -76,11 +77,24 @@ pub(super) fn service(
     ];
     let budget = before.filter(|service| service.config.retries == config.retries);
     let fresh = || Arc::new(RetryBudget::new(config.retries.budget, config.retries.floor));
+    let known = before.map_or(0, |service| service.split_version);
+    let split = split(config, before, known + 1);
     let kept = Kept {
         turns: before.map_or_else(Arc::default, |service| Arc::clone(&service.turns)),
         budget: budget.map_or_else(fresh, |service| Arc::clone(&service.budget)),
         sync: before
             .map_or_else(|| Arc::new(Sync::new(config.pods.is_none())), |service| Arc::clone(&service.sync)),
+        shares: before.map_or_else(Arc::default, |service| Arc::clone(&service.shares)),
+        split_version: split.as_ref().map_or(0, |split| split.version).max(known),
+        split,
     };
     Service::new(index, config.clone(), lists, kept)
+}
+
+/// The file's split where that is another one than before: then it counts, also over an operator's.
+fn split(config: &config::Service, before: Option<&Arc<Service>>, version: u64) -> Option<Arc<Split>> {
+    match before {
+        Some(service) if service.config.split == config.split => service.split.clone(),
+        _ => config.split.clone().map(|entries| Split::new(version, SplitSource::File, entries)),
+    }
 }

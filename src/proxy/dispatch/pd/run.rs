@@ -6,6 +6,7 @@ use http::StatusCode;
 
 use super::super::answer::Answer;
 use super::super::retry::Reason;
+use super::super::cohort::{Asked, cohort, no_endpoint};
 use super::super::run::{current, retry_allowed};
 use super::{PairJob, Side, Verdict, bodies, sglang, vllm};
 use crate::config::EngineKind;
@@ -15,7 +16,7 @@ use crate::proxy::relay::{Leg, Ticket};
 use crate::proxy::request::route::Route;
 use crate::proxy::request::trace::Spans;
 use crate::proxy::route::{self, Excluded};
-use crate::registry::{Role, Service};
+use crate::registry::{Cohort, Need, Role, Service};
 
 /// Whether this kind of engine has a two-leg form of a route.
 pub fn has_form(kind: EngineKind, route: Route) -> bool {
@@ -42,18 +43,24 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
     let worker = Arc::clone(&ticket.worker);
     let shared = Arc::clone(&worker.shared);
     let mut spent = Spent::default();
-    if let Some(service) = current(&shared, job.service) {
-        refuse(service.config.engine, job)?;
-        service.budget.request();
-    }
+    let service =
+        current(&shared, job.service).ok_or(Failure::Internal("the service left the configuration"))?;
+    refuse(service.config.engine, job)?;
+    service.budget.request();
+    let asked = Asked::new(&service, Need::Pair, &job.parts.headers);
+    drop(service);
     loop {
-        let service =
-            current(&shared, job.service).ok_or(Failure::Internal("the service left the configuration"))?;
-        let Some((mut prefill, decode)) = pair(&shared, &service, &spent.excluded) else {
-            return spent.last.unwrap_or_else(|| Err(no_pair(&service)));
+        let (service, decision) = match cohort(ticket, &asked, &spent.excluded).await {
+            Ok(decided) => decided,
+            Err(failure) => return spent.last.unwrap_or(Err(failure)),
+        };
+        let cohort = Arc::clone(&decision.cohort);
+        let Some((mut prefill, decode)) = pair(&shared, &service, &cohort, &spent.excluded) else {
+            // Withdrawn since it was decided.
+            return spent.last.unwrap_or_else(|| Err(no_endpoint(&service, Need::Pair)));
         };
         ticket.pair_attempt(&mut prefill, &decode, Spans::of(&job.parts.headers));
-        let verdict = attempt(&worker, ticket, job, &service, (prefill, decode), &mut spent).await;
+        let verdict = attempt(&worker, ticket, job, (&service, &cohort), (prefill, decode), &mut spent).await;
         let (side, engine, reason, last) = match verdict {
             Verdict::Relay(answer) => return Ok(answer),
             Verdict::Refuse(failure) => return Err(failure),
@@ -80,7 +87,7 @@ async fn attempt(
     worker: &Arc<Worker>,
     ticket: &mut Ticket,
     job: &PairJob<'_>,
-    service: &Arc<Service>,
+    (service, cohort): (&Arc<Service>, &Arc<Cohort>),
     (prefill, decode): (Leg, Leg),
     spent: &mut Spent,
 ) -> Verdict {
@@ -89,16 +96,16 @@ async fn attempt(
         return sglang::attempt(worker, ticket, job, service, prefill, decode, fresh).await;
     }
     let at = Arc::clone(prefill.endpoint());
-    vllm::Attempt { worker, job, service, prefill: at, fresh, excluded: &mut spent.excluded }
+    vllm::Attempt { worker, job, service, cohort, prefill: at, fresh, excluded: &mut spent.excluded }
         .run(ticket, prefill, decode)
         .await
 }
 
 /// Prefill's hold, then decode's; a refusal of the second gives the first back.
-fn pair(shared: &Shared, service: &Service, excluded: &Excluded) -> Option<(Leg, Leg)> {
+fn pair(shared: &Shared, service: &Service, cohort: &Cohort, excluded: &Excluded) -> Option<(Leg, Leg)> {
     let metrics = &shared.services[service.index];
-    let prefill = Leg::new(route::pick_prefill(service, excluded)?, Arc::clone(metrics));
-    let decode = route::pick_decode(service, prefill.endpoint(), excluded)?;
+    let prefill = Leg::new(route::pick_prefill(service, cohort, excluded)?, Arc::clone(metrics));
+    let decode = route::pick_decode(service, cohort, prefill.endpoint(), excluded)?;
     Some((prefill, Leg::new(decode, Arc::clone(metrics))))
 }
 
@@ -122,12 +129,6 @@ pub fn unsupported_key(param: &'static str, why: &'static str) -> Failure {
     })
 }
 
-/// The role that the pair fails for.
-fn no_pair(service: &Service) -> Failure {
-    let lacks = [Role::Prefill, Role::Decode].into_iter().find(|role| !service.has_selectable(*role));
-    Failure::no_endpoint(service, lacks.unwrap_or(Role::Decode))
-}
-
 impl Spent {
     /// Notes a failure; whether another attempt is worth asking for.
     fn note(&mut self, side: Side, reason: Reason, engine: u64) -> bool {
@@ -149,7 +150,7 @@ impl Spent {
     fn leave_out(&mut self, service: &Service, decode: u64) {
         let mut without = self.excluded.clone();
         without.add_id(decode);
-        if route::has_other_role(service, Role::Decode, &without) {
+        if route::has_other(service, Role::Decode, &without) {
             self.excluded = without;
         }
     }
@@ -160,7 +161,7 @@ impl Spent {
             Side::Prefill => Role::Prefill,
             Side::Decode => Role::Decode,
         };
-        let other = route::has_other_role(service, role, &self.excluded);
+        let other = route::has_other(service, role, &self.excluded);
         other && retry_allowed(ticket, service, &mut self.retries, role, reason)
     }
 }

@@ -24,7 +24,7 @@ use crate::proxy::relay::{Leg, Ticket};
 use crate::proxy::request::headers::is_event_stream;
 use crate::proxy::request::splice::without_owned;
 use crate::proxy::route::{self, Excluded};
-use crate::registry::{Endpoint, Role, Service};
+use crate::registry::{Cohort, Endpoint, Role, Service};
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::LegOutcome;
 use crate::upstream::{Conn, Decoder, Fault, LegError, Outbound, Written};
@@ -42,6 +42,8 @@ pub(super) struct Attempt<'a, 'j> {
     pub(super) worker: &'a Arc<Worker>,
     pub(super) job: &'a PairJob<'j>,
     pub(super) service: &'a Arc<Service>,
+    /// A decode that is replaced is replaced by one of it.
+    pub(super) cohort: &'a Arc<Cohort>,
     /// Every decode has to pair with it.
     pub(super) prefill: Arc<Endpoint>,
     /// On new connections only.
@@ -261,7 +263,7 @@ impl Attempt<'_, '_> {
     }
 
     fn other(&self) -> Option<Leg> {
-        let hold = route::pick_decode(self.service, &self.prefill, self.excluded)?;
+        let hold = route::pick_decode(self.service, self.cohort, &self.prefill, self.excluded)?;
         Some(Leg::new(hold, Arc::clone(&self.worker.shared.services[self.service.index])))
     }
 }
