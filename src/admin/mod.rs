@@ -10,11 +10,16 @@ mod endpoints;
 mod health;
 mod inflight;
 mod observer;
+mod split;
 mod status;
 
 pub use auth::AdminToken;
 pub use endpoints::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
 pub use health::Readiness;
+pub use split::{
+    CohortMembers, CohortShare, CohortView, Members, ServiceCohorts, ServiceSplit, SplitChange, SplitControl, SplitView,
+    TokenPairs,
+};
 pub use status::{DiscoveryStatus, RoleStatus, RouterStatus, ServiceStatus};
 
 use std::fmt;
@@ -39,6 +44,7 @@ pub struct AdminState {
     /// Asked at every `/status`.
     pub status: Arc<dyn Fn() -> RouterStatus + Send + Sync>,
     pub endpoints: Arc<dyn EndpointControl>,
+    pub splits: Arc<dyn SplitControl>,
     /// Asked at every `/observer/endpoints`.
     pub observe: Arc<dyn Fn() -> Result<Vec<u8>, Unobservable> + Send + Sync>,
     /// Asked at every `/observer/inflight`.
@@ -63,6 +69,9 @@ pub fn routes(state: AdminState) -> Router {
     let drain = put(endpoints::drain)
         .delete(endpoints::undrain)
         .route_layer(axum::middleware::from_fn_with_state(Arc::clone(&state.token), auth::require));
+    let splits = put(split::put)
+        .delete(split::delete)
+        .route_layer(axum::middleware::from_fn_with_state(Arc::clone(&state.token), auth::require));
     // One at a time: each rendering of a large fleet is tens of megabytes for a moment (I12).
     let turns = Arc::new(Semaphore::new(1));
     let waits = Arc::new(Semaphore::new(inflight::MOST_WAITS));
@@ -76,7 +85,10 @@ pub fn routes(state: AdminState) -> Router {
         .route("/endpoints", get(endpoints::list))
         .route("/observer/endpoints", get(observer::endpoints))
         .route("/observer/inflight", get(move |state, query| inflight::report(state, query, waits)))
+        .route("/observer/split", get(split::split))
+        .route("/observer/cohorts", get(split::cohorts))
         .route("/endpoints/{id}/drain", drain)
+        .route("/split", splits)
         .route("/config", get(config_text))
         .fallback(answer::unknown_path)
         .method_not_allowed_fallback(answer::wrong_method)

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::control::Control;
 use super::limits;
+use super::split::Splits;
 use super::status::status;
 use crate::admin::{AdminState, AdminToken, Readiness};
 use crate::config::secret_file::{Mistake, Secret, Watched};
@@ -151,6 +152,7 @@ pub(super) fn build_logging_to(
         lanes.push(lane);
     }
     let control = Arc::new(Control::new(Arc::clone(&shared), changes.clone(), probers));
+    let splits = Arc::new(Splits::new(Arc::clone(&shared), changes.clone()));
     let refresh = Arc::clone(&control);
     let ready = Arc::clone(&shared);
     let loads: Vec<_> = workers.iter().map(|(worker, _)| Arc::clone(&worker.load)).collect();
@@ -160,6 +162,7 @@ pub(super) fn build_logging_to(
         readiness,
         status: Arc::new(move || status(&shown, &asked(), since)),
         endpoints: control,
+        splits,
         observe: Arc::new(move || observer.endpoints()),
         reporter,
         refresh: Arc::new(move || refresh.refresh()),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::split;
 use crate::admin::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
 use crate::metrics::EndpointLoad;
 use crate::proxy::context::Shared;
@@ -37,6 +38,7 @@ impl Control {
         let snapshot = self.shared.view.load_full();
         set_loads(&snapshot);
         count(&self.shared, &snapshot);
+        split::refresh(&self.shared, &snapshot);
         let buffered = i64::try_from(self.shared.buffered.used()).unwrap_or(i64::MAX);
         self.shared.metrics.router.buffered_bytes.set(buffered);
     }

@@ -7,6 +7,7 @@
 //! * `control` — what the admin routes see and change.
 //! * `reload` — changes of the configuration file while it runs.
 //! * `status` — how the router is, for operators.
+//! * `split` — cohorts and splits: what is shown of them, and another split by hand.
 //! * `run` — threads and runtimes of the real process, and its shutdown.
 
 mod build;
@@ -16,6 +17,7 @@ mod pods;
 mod probe;
 mod reload;
 mod run;
+mod split;
 mod status;
 
 pub use build::{Router, build};

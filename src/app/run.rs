@@ -18,6 +18,7 @@ use super::build::{Router, build_logging_to};
 use super::pods;
 use super::probe::Probes;
 use super::reload::Reload;
+use super::split;
 use crate::admin::{self, AdminState};
 use crate::config::{self, Origin, RouterConfig};
 use crate::discovery::kube::KubeConnect;
@@ -97,6 +98,7 @@ pub fn start(config: RouterConfig, origin: Option<Origin>, access: Option<File>)
     let versions = writer.versions();
     tasks.spawn("registry-writer", writer.run());
     tasks.spawn("phase-metric", follow_phase(Arc::clone(&shared)));
+    tasks.spawn("cohort-shares", split::sample(Arc::clone(&shared)));
     let stop = CancellationToken::new();
     watch_files(&tasks, &shared, &stop);
     let probes = Probes::new(&tasks, &shared, &stop);

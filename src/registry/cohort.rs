@@ -16,7 +16,7 @@ use crate::config::{CohortsBy, SplitEntry};
 use crate::metrics::UNCOVERED;
 
 /// Name of the one cohort of a service whose endpoints are all alike.
-pub const ALL: &str = "all";
+const ALL: &str = "all";
 
 /// Endpoints that serve together.
 #[derive(Debug)]

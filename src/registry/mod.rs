@@ -37,4 +37,4 @@ pub use shares::{SAMPLE, Shares};
 pub use snapshot::{Departed, PodNote, Service, Snapshot, Turns, View};
 pub use split::{Split, SplitSource};
 pub use sync::{Sync, Synced};
-pub use writer::{Change, Handle, Ordered, Replaced, Writer};
+pub use writer::{Change, Handle, Ordered, Replaced, SplitApplied, SplitOrder, Writer};

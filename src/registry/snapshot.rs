@@ -75,6 +75,13 @@ impl Service {
         Self { index, config, endpoints, prefills, decodes, cohorts, split, split_version, shares, turns, budget, sync }
     }
 
+    /// The same endpoints under another split.
+    pub(super) fn with_split(&self, split: Option<Arc<Split>>, version: u64) -> Self {
+        let kept = Kept { split, split_version: version, ..self.kept() };
+        self.shares.split_applied();
+        Self::new(self.index, self.config.clone(), self.lists(), kept)
+    }
+
     pub(super) fn kept(&self) -> Kept {
         let Self { turns, budget, sync, split, split_version, .. } = self;
         let (turns, budget, sync) = (Arc::clone(turns), Arc::clone(budget), Arc::clone(sync));

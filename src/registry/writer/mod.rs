@@ -21,6 +21,7 @@ use super::listener::PodBatch;
 use super::member::Member;
 use super::reason::Reason;
 use super::snapshot::{Departed, Service, Snapshot, View};
+use super::split::{Split, SplitSource};
 use super::sync::Synced;
 use crate::config;
 use crate::metrics::EndpointFamilies;
@@ -48,6 +49,8 @@ pub enum Change {
     /// The services as configured now, the same ones in the same order. Endpoints that stay keep everything; others are new,
     /// or withdrawn for good.
     Services(Vec<config::Service>, oneshot::Sender<Replaced>),
+    /// Another split of this service, or with `None` the file's again.
+    Split(SplitOrder, oneshot::Sender<SplitApplied>),
     /// What a source of Pods saw: one atomic change.
     Pods(PodBatch),
     /// What an engine answered.
@@ -65,6 +68,26 @@ pub enum Ordered {
     /// nothing else withdraws it any more.
     Unchanged,
     Changed,
+}
+
+/// An operator's split. Its entries were looked at already.
+#[derive(Debug)]
+pub struct SplitOrder {
+    /// Position of the service.
+    pub service: usize,
+    pub entries: Option<Vec<config::SplitEntry>>,
+    /// Only over this version.
+    pub expected: Option<u64>,
+}
+
+/// What an operator's split came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SplitApplied {
+    /// In force, with this version.
+    Applied(u64),
+    /// Another version is in force.
+    Conflict(u64),
+    Unknown,
 }
 
 /// What a change of the services came to.
@@ -195,6 +218,7 @@ impl Writer {
                 self.flush();
                 _ = done.send(self.replace(&services));
             }
+            Change::Split(order, done) => _ = done.send(self.split(order)),
             Change::Pods(batch) => self.pods(batch),
             Change::Probed(probed) => self.probed(probed),
             Change::Refused(services, status) => {
@@ -219,6 +243,27 @@ impl Writer {
         self.dirty.any = true;
         self.flush();
         Ordered::Changed
+    }
+
+    /// Whole or not at all, and in force when this returns.
+    fn split(&mut self, order: SplitOrder) -> SplitApplied {
+        self.flush();
+        let before = self.view.load_full();
+        let Some(service) = before.services.get(order.service) else { return SplitApplied::Unknown };
+        if order.expected.is_some_and(|expected| expected != service.split_version) {
+            return SplitApplied::Conflict(service.split_version);
+        }
+        let version = service.split_version + 1;
+        let split = match order.entries {
+            Some(entries) => Some(Split::new(version, SplitSource::Admin, entries)),
+            None => service.config.split.clone().map(|e| Split::new(version, SplitSource::File, e)),
+        };
+        let mut services = before.services.clone();
+        services[order.service] = Arc::new(service.with_split(split, version));
+        let (notes, departed) = (Arc::clone(&before.notes), Arc::clone(&before.departed));
+        self.publish(Snapshot::with(before.version + 1, services, notes, departed));
+        info!(service = %service.config.name, version, "another split is in force");
+        SplitApplied::Applied(version)
     }
 
     fn probed(&mut self, Probed { id, job, result }: Probed) {

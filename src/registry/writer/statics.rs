@@ -78,23 +78,25 @@ pub(super) fn service(
     let budget = before.filter(|service| service.config.retries == config.retries);
     let fresh = || Arc::new(RetryBudget::new(config.retries.budget, config.retries.floor));
     let known = before.map_or(0, |service| service.split_version);
-    let split = split(config, before, known + 1);
+    let changed = before.map_or(config.split.is_some(), |service| service.config.split != config.split);
+    let split_version = known + u64::from(changed);
+    let split = if changed { of_file(config, before, split_version) } else { before.and_then(|s| s.split.clone()) };
     let kept = Kept {
         turns: before.map_or_else(Arc::default, |service| Arc::clone(&service.turns)),
         budget: budget.map_or_else(fresh, |service| Arc::clone(&service.budget)),
         sync: before
             .map_or_else(|| Arc::new(Sync::new(config.pods.is_none())), |service| Arc::clone(&service.sync)),
         shares: before.map_or_else(Arc::default, |service| Arc::clone(&service.shares)),
-        split_version: split.as_ref().map_or(0, |split| split.version).max(known),
+        split_version,
         split,
     };
     Service::new(index, config.clone(), lists, kept)
 }
 
-/// The file's split where that is another one than before: then it counts, also over an operator's.
-fn split(config: &config::Service, before: Option<&Arc<Service>>, version: u64) -> Option<Arc<Split>> {
-    match before {
-        Some(service) if service.config.split == config.split => service.split.clone(),
-        _ => config.split.clone().map(|entries| Split::new(version, SplitSource::File, entries)),
+/// The file's split, also over an operator's.
+fn of_file(config: &config::Service, before: Option<&Arc<Service>>, version: u64) -> Option<Arc<Split>> {
+    if let Some(service) = before {
+        service.shares.split_applied();
     }
+    config.split.clone().map(|entries| Split::new(version, SplitSource::File, entries))
 }
