@@ -202,10 +202,12 @@ async fn set(
         SplitChange::Applied(version) => {
             let weights = weights.unwrap_or_default();
             tracing::info!(target: AUDIT, action, ?service, version, ?weights, by = actor.by, peer = ?actor.peer);
-            Json(json!({"service": service, "version": version, "volatile": action == "split.set"})).into_response()
+            Json(json!({"service": service, "version": version, "volatile": action == "split.set"}))
+                .into_response()
         }
         SplitChange::Conflict(version) => {
-            let message = format!("version {version} is in force, not the expected one; read /observer/split again");
+            let message =
+                format!("version {version} is in force, not the expected one; read /observer/split again");
             answer::error(StatusCode::CONFLICT, "invalid_request_error", "split_version_conflict", &message)
         }
         SplitChange::UnknownService => {

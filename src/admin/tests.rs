@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::config::SplitEntry;
 use crate::metrics::Vocabulary;
 use crate::registry::Snapshot;
 use crate::types::boot::Boot;
@@ -110,6 +111,31 @@ impl EndpointControl for Fleet {
     }
 }
 
+/// One service whose split has version 3.
+impl SplitControl for Fleet {
+    fn split(&self) -> SplitView {
+        SplitView { schema: 1, services: vec![] }
+    }
+
+    fn cohorts(&self) -> CohortView {
+        CohortView { schema: 1, registry_version: 4, services: vec![] }
+    }
+
+    fn set_split<'a>(
+        &'a self,
+        service: &'a str,
+        _: Option<Vec<SplitEntry>>,
+        expected: Option<u64>,
+    ) -> Pin<Box<dyn Future<Output = SplitChange> + Send + 'a>> {
+        let change = match (service, expected) {
+            ("chat", None | Some(3)) => SplitChange::Applied(4),
+            ("chat", Some(_)) => SplitChange::Conflict(3),
+            _ => SplitChange::UnknownService,
+        };
+        Box::pin(async move { if self.ended { SplitChange::Unavailable } else { change } })
+    }
+}
+
 struct Admin {
     address: SocketAddr,
     fleet: Arc<Fleet>,
@@ -154,6 +180,7 @@ impl Admin {
             readiness: Arc::new(move || asked.lock().clone()),
             status: Arc::new(example_status),
             endpoints: Arc::clone(&fleet) as Arc<dyn EndpointControl>,
+            splits: Arc::clone(&fleet) as Arc<dyn SplitControl>,
             observe: Arc::new(|| Ok(br#"{"workers":[]}"#.to_vec())),
             reporter: Arc::new(Reporter::new(
                 Arc::new(ArcSwap::from_pointee(Snapshot::new(1, Vec::new()))),

@@ -16,7 +16,8 @@ use crate::config::SplitEntry;
 use crate::metrics::CohortState;
 use crate::proxy::context::Shared;
 use crate::registry::{
-    Change, Cohort, Handle, Need, Role, SAMPLE, Service, Snapshot, SplitApplied, SplitOrder, SplitSource, Uncovered,
+    Change, Cohort, Handle, Need, Role, SAMPLE, Service, Snapshot, SplitApplied, SplitOrder, SplitSource,
+    Uncovered,
 };
 
 /// The registry as operators reach it.
@@ -102,7 +103,10 @@ fn of(service: &Service) -> ServiceSplit {
             requests_since_version: got[2],
             covered: lacks.is_none(),
             lacks: lacks.map(|why| why.as_str().to_owned()),
-            passed_on: passed_on.filter(|(_, n)| *n > 0).map(|(why, n)| (why.as_str().to_owned(), n)).collect(),
+            passed_on: passed_on
+                .filter(|(_, n)| *n > 0)
+                .map(|(why, n)| (why.as_str().to_owned(), n))
+                .collect(),
         }
     };
     let source = service.split.as_ref().map(|split| split.source);
@@ -118,7 +122,8 @@ fn of(service: &Service) -> ServiceSplit {
 fn members(cohort: &Cohort) -> CohortMembers {
     let of = |role: Role| {
         let all = cohort.of(role);
-        let revisions: BTreeSet<&String> = all.iter().map(|e| &e.revision).filter(|r| !r.is_empty()).collect();
+        let revisions: BTreeSet<&String> =
+            all.iter().map(|e| &e.revision).filter(|r| !r.is_empty()).collect();
         Members {
             selectable: all.iter().filter(|e| e.is_selectable()).count() as u64,
             total: all.len() as u64,

@@ -50,6 +50,6 @@ pub use print::{Document, document, print};
 pub use problem::{Place, Problem};
 pub use reference::{row, schema};
 pub use router::*;
-pub use split::{CohortsBy, HEAVIEST, MOST_SHARES, SplitEntry, Sticky, mistakes};
 pub use source::{File, FlagValue, Flags, Source};
+pub use split::{CohortsBy, HEAVIEST, MOST_SHARES, SplitEntry, Sticky, mistakes};
 pub use units::{Wrong, duration};

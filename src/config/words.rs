@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::discovery::{Dialect, IpFamily, Mode, Probe, RelistRead};
-use super::split::CohortsBy;
 use super::router::{Authorization, EngineKind, LogFormat, LogSink, ModelMatch, Policy, VllmConnector};
+use super::split::CohortsBy;
 use super::units::Wrong;
 
 /// Longest model name, bytes; it stands in log lines and metric labels.
@@ -120,7 +120,8 @@ pub(super) fn count<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> 
 /// The name of a request header, in lower case.
 pub(super) fn header(text: &str) -> Result<String, Wrong> {
     let name = http::HeaderName::try_from(text);
-    let name = name.map_err(|_| Wrong::new("not a header name", "letters, digits and `-`, such as x-session-id"))?;
+    let name =
+        name.map_err(|_| Wrong::new("not a header name", "letters, digits and `-`, such as x-session-id"))?;
     Ok(name.as_str().to_owned())
 }
 

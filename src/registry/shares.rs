@@ -98,7 +98,10 @@ impl Shares {
     }
 }
 
-fn grown(before: Option<&BTreeMap<Arc<str>, u64>>, mut now: BTreeMap<Arc<str>, u64>) -> BTreeMap<Arc<str>, u64> {
+fn grown(
+    before: Option<&BTreeMap<Arc<str>, u64>>,
+    mut now: BTreeMap<Arc<str>, u64>,
+) -> BTreeMap<Arc<str>, u64> {
     for (name, count) in &mut now {
         let known = before.and_then(|before| before.get(name)).copied();
         *count = count.saturating_sub(known.unwrap_or(0));

@@ -72,7 +72,20 @@ impl Service {
         let Kept { turns, budget, sync, split, split_version, shares } = kept;
         let cohorts = cohorts(&lists, config.cohorts_by, split.as_deref(), &shares);
         let [prefills, decodes, endpoints] = lists;
-        Self { index, config, endpoints, prefills, decodes, cohorts, split, split_version, shares, turns, budget, sync }
+        Self {
+            index,
+            config,
+            endpoints,
+            prefills,
+            decodes,
+            cohorts,
+            split,
+            split_version,
+            shares,
+            turns,
+            budget,
+            sync,
+        }
     }
 
     /// The same endpoints under another split.

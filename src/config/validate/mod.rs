@@ -120,7 +120,10 @@ impl Check<'_> {
         let Some(entries) = &service.split else { return };
         let list = format!("services[{i}].split.weights");
         if entries.is_empty() {
-            self.problem(&list, "at least one entry is needed; a split that gives nothing to anybody has weight 0");
+            self.problem(
+                &list,
+                "at least one entry is needed; a split that gives nothing to anybody has weight 0",
+            );
         }
         for (n, key, what) in mistakes(entries) {
             let dot = if key.is_empty() { "" } else { "." };

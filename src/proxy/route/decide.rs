@@ -40,7 +40,8 @@ pub fn decide(
     stay: Option<&str>,
 ) -> Result<Decision, NoCohort> {
     let split_version = service.split.as_ref().map_or(0, |split| split.version);
-    let decision = |cohort: &Arc<Cohort>| Decision { cohort: Arc::clone(cohort), split_version, passed_on: None };
+    let decision =
+        |cohort: &Arc<Cohort>| Decision { cohort: Arc::clone(cohort), split_version, passed_on: None };
     if let [only] = service.cohorts.as_slice() {
         return if only.fixed_weight() == Some(0) { Err(NoCohort::AllZero) } else { Ok(decision(only)) };
     }
@@ -52,9 +53,14 @@ pub fn decide(
     {
         return Ok(decision(cohort));
     }
-    let mut left: Vec<(&Arc<Cohort>, u64)> =
-        service.cohorts.iter().map(|cohort| (cohort, weight(cohort))).filter(|(_, weight)| *weight > 0).collect();
-    let none = if left.is_empty() && service.split.is_some() { NoCohort::AllZero } else { NoCohort::Uncovered };
+    let mut left: Vec<(&Arc<Cohort>, u64)> = service
+        .cohorts
+        .iter()
+        .map(|cohort| (cohort, weight(cohort)))
+        .filter(|(_, weight)| *weight > 0)
+        .collect();
+    let none =
+        if left.is_empty() && service.split.is_some() { NoCohort::AllZero } else { NoCohort::Uncovered };
     let mut passed_on = None;
     loop {
         let at = match key {

@@ -80,7 +80,8 @@ pub(super) fn service(
     let known = before.map_or(0, |service| service.split_version);
     let changed = before.map_or(config.split.is_some(), |service| service.config.split != config.split);
     let split_version = known + u64::from(changed);
-    let split = if changed { of_file(config, before, split_version) } else { before.and_then(|s| s.split.clone()) };
+    let split =
+        if changed { of_file(config, before, split_version) } else { before.and_then(|s| s.split.clone()) };
     let kept = Kept {
         turns: before.map_or_else(Arc::default, |service| Arc::clone(&service.turns)),
         budget: budget.map_or_else(fresh, |service| Arc::clone(&service.budget)),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::super::answer::Answer;
-use super::super::retry::Reason;
 use super::super::cohort::{Asked, cohort, no_endpoint};
+use super::super::retry::Reason;
 use super::super::run::{current, retry_allowed};
 use super::{PairJob, Side, Verdict, bodies, sglang, vllm};
 use crate::config::EngineKind;
