@@ -15,6 +15,9 @@ mod replicas;
 mod show;
 mod target;
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
