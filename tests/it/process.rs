@@ -63,7 +63,22 @@ impl Process {
     /// Serves when this returns, ready or not. `read`: its standard output is.
     pub(crate) async fn launch(flags: &[&str], read: bool) -> Self {
         let mut command = tandem("router");
-        let mut child = command.args(["--log-format", "json"]).args(flags).spawn().unwrap();
+        command.args(["--log-format", "json"]).args(flags);
+        Self::serving(command, read).await
+    }
+
+    /// In place of one that has ended: where that one had its admin listener.
+    pub(crate) async fn launch_at(admin: SocketAddr, flags: &[&str]) -> Self {
+        let mut command = bare("router");
+        let admin = admin.to_string();
+        command
+            .args(["--listen", "127.0.0.1:0", "--admin-listen", &admin, "--log-format", "json"])
+            .args(flags);
+        Self::serving(command, true).await
+    }
+
+    async fn serving(mut command: Command, read: bool) -> Self {
+        let mut child = command.spawn().unwrap();
         let out = if read { Sink::of(child.stdout.take().unwrap()) } else { Sink::default() };
         let err = Sink::of(child.stderr.take().unwrap());
         let serving = eventually(SOON, "the process to serve", || {
@@ -156,11 +171,16 @@ impl Process {
 
 /// A command line of the binary; `router` listens on free ports. `TANDEM_*` of the test's own environment are left out.
 pub(crate) fn tandem(subcommand: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
-    command.arg(subcommand);
+    let mut command = bare(subcommand);
     if subcommand == "router" {
         command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
     }
+    command
+}
+
+fn bare(subcommand: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    command.arg(subcommand);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TANDEM_")) {
         command.env_remove(name);
     }

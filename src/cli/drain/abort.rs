@@ -49,7 +49,8 @@ impl Session<'_> {
             let unknown = any(|back| matches!(back, Back::Unknown(_))) || backs.is_empty() && !starts;
             let held = any(|back| *back == Back::Held);
             if !unknown && !held {
-                if !starts && matches!(self.target, Target::Listed(_)) && !any(|back| *back != Back::NotKnown) {
+                if !starts && matches!(self.target, Target::Listed(_)) && !any(|back| *back != Back::NotKnown)
+                {
                     return self.nobody();
                 }
                 return self.ended(Ended::Aborted, &round, &judged(&backs));

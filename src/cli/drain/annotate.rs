@@ -55,7 +55,9 @@ impl Annotation {
         }
         match &self.order {
             None if deleting => {
-                return Step::Wrong(format!("{namespace}/{name} is being deleted, which cannot be taken back"));
+                return Step::Wrong(format!(
+                    "{namespace}/{name} is being deleted, which cannot be taken back"
+                ));
             }
             // Its deletion says enough, and what the annotation says may be another's last word.
             Some(order) if deleting && !order.force => return Step::Done { uid, stands: false },

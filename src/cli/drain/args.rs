@@ -13,7 +13,7 @@ use crate::config::Kubernetes;
 use crate::types::clock;
 use crate::types::drain_order::{DrainOrder, instant};
 
-/// Withdraw an engine from every running router and wait until it carries nothing, or take that back
+/// Withdraw an engine from every router, wait for zero
 #[derive(Debug, Args)]
 #[command(after_help = help::DRAIN, after_long_help = help::DRAIN)]
 pub(in crate::cli) struct Drain {
@@ -134,17 +134,22 @@ impl Drain {
     /// # Errors
     /// The flag that is wrong, and why.
     pub(super) fn settings(&self) -> Result<Settings, (&'static str, anyhow::Error)> {
-        let at = |url: &String| authority(url).with_context(|| format!("{url}; write it as http://HOST:PORT"));
+        let at =
+            |url: &String| authority(url).with_context(|| format!("{url}; write it as http://HOST:PORT"));
         let admins: anyhow::Result<Vec<String>> = self.admin.iter().map(at).collect();
         let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| path.display().to_string());
-        let token = self.token_file.as_ref().map(read).transpose().map_err(|error| ("--token-file", error))?;
+        let token =
+            self.token_file.as_ref().map(read).transpose().map_err(|error| ("--token-file", error))?;
         let health = self.health.as_deref().map(place).transpose().map_err(|error| ("--health", error))?;
         let kubeconfig = self.kubeconfig.clone().filter(|path| !path.as_os_str().is_empty());
         if let Some(path) = &kubeconfig {
             read(path).map_err(|error| ("--kubeconfig", error))?;
         }
         if health.is_some() && matches!(self.target, Named::Pod { .. }) {
-            return Err(("--health", anyhow!("a Pod that follows is another one: there is nothing to take back")));
+            return Err((
+                "--health",
+                anyhow!("a Pod that follows is another one: there is nothing to take back"),
+            ));
         }
         Ok(Settings {
             admins: admins.map_err(|error| ("--admin", error))?,

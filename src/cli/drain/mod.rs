@@ -226,6 +226,9 @@ impl Session<'_> {
             Ended::Drained => (Exit::Ok, format!("drained{cut}")),
             Ended::Aborted => (Exit::Ok, "taken back".to_owned()),
             Ended::Open if self.args.abort => (Exit::Failure, "a router still drains it".to_owned()),
+            Ended::Open if judged.states.values().any(|state| matches!(state, State::Selectable(_))) => {
+                (Exit::Failure, format!("not drained: a router may still give it requests{cut}"))
+            }
             Ended::Open if self.stands => {
                 (Exit::Failure, format!("not drained in time; the drain stands, --abort takes it back{cut}"))
             }
@@ -240,7 +243,8 @@ impl Session<'_> {
         let shown = if self.args.output == args::Form::Json {
             let document = Document::new(ended, target, round, judged);
             say(&format!("{target}: {said}"));
-            serde_json::to_string(&document).map_or_else(|error| fail(&error.into()), |text| print(&(text + "\n")))
+            serde_json::to_string(&document)
+                .map_or_else(|error| fail(&error.into()), |text| print(&(text + "\n")))
         } else if exit == Exit::Ok {
             print(&format!("{target}: {said}\n"))
         } else {

@@ -183,7 +183,8 @@ fn process(report: &Report) -> Process {
 }
 
 fn knows(target: &Target, report: &Report) -> bool {
-    report.endpoints.iter().any(|entry| target.is(entry)) || report.pods.iter().any(|bare| target.is_bare(bare))
+    report.endpoints.iter().any(|entry| target.is(entry))
+        || report.pods.iter().any(|bare| target.is_bare(bare))
 }
 
 fn state(target: &Target, answer: &Answer) -> State {
@@ -215,8 +216,8 @@ fn state(target: &Target, answer: &Answer) -> State {
 
 /// The body of a report. Its schema is looked at first: what follows may then be of another form.
 pub(super) fn read(body: &[u8]) -> Answer {
-    let document: Value =
-        serde_json::from_slice(body).map_err(|_| "its answer is no JSON; is this an admin listener?".to_owned())?;
+    let document: Value = serde_json::from_slice(body)
+        .map_err(|_| "its answer is no JSON; is this an admin listener?".to_owned())?;
     if document["schema"] != SCHEMA {
         return Err(format!("it speaks schema {}, not {SCHEMA}", document["schema"]));
     }

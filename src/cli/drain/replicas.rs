@@ -143,13 +143,16 @@ impl One {
         let strange = |why: String| NoAnswer::Strange(anyhow!(why));
         match status {
             StatusCode::OK => proof::read(&body).map_err(strange),
-            StatusCode::NOT_FOUND => Err(strange("it has no /observer/inflight; is it of an older version?".to_owned())),
+            StatusCode::NOT_FOUND => {
+                Err(strange("it has no /observer/inflight; is it of an older version?".to_owned()))
+            }
             status => Err(strange(format!("GET /observer/inflight was answered with {status}"))),
         }
     }
 
     fn is_due(&self, report: &Report) -> bool {
-        let mut drained = report.endpoints.iter().filter(|entry| self.target.is(entry)).map(|e| e.volatile_drain);
+        let mut drained =
+            report.endpoints.iter().filter(|entry| self.target.is(entry)).map(|e| e.volatile_drain);
         let process = (report.router.instance.clone(), report.router.boot_generation);
         match &self.work {
             Work::Read => false,

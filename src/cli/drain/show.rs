@@ -129,7 +129,8 @@ impl<'a> Document<'a> {
                 instance: report.map(|report| report.router.instance.as_str()),
                 boot_generation: report.map(|report| report.router.boot_generation),
                 seq: report.map(|report| report.router.seq),
-                entries: report.map_or_else(Vec::new, |r| r.endpoints.iter().filter(|e| target.is(e)).collect()),
+                entries: report
+                    .map_or_else(Vec::new, |r| r.endpoints.iter().filter(|e| target.is(e)).collect()),
                 pods: report.map_or_else(Vec::new, |r| r.pods.iter().filter(|b| target.is_bare(b)).collect()),
             }
         });
@@ -146,7 +147,11 @@ impl<'a> Document<'a> {
 /// Requests that were cut on it, at every router.
 pub(super) fn forced(target: &Target, round: &Round) -> u64 {
     let answered = round.answers.values().filter_map(|answer: &Answer| answer.as_ref().ok());
-    answered.flat_map(|report| &report.endpoints).filter(|entry| target.is(entry)).map(|entry| entry.forced).sum()
+    answered
+        .flat_map(|report| &report.endpoints)
+        .filter(|entry| target.is(entry))
+        .map(|entry| entry.forced)
+        .sum()
 }
 
 /// `1 request was cut`.

@@ -66,9 +66,7 @@ impl Target {
     pub(super) fn is(&self, entry: &Entry) -> bool {
         match self {
             Self::Listed(url) => entry.url == *url,
-            Self::Pod(pod) => {
-                pod.is(entry.uid.as_deref(), entry.namespace.as_deref(), entry.pod.as_deref())
-            }
+            Self::Pod(pod) => pod.is(entry.uid.as_deref(), entry.namespace.as_deref(), entry.pod.as_deref()),
         }
     }
 
@@ -83,8 +81,7 @@ impl Target {
         match self {
             Self::Listed(url) => status.url == *url,
             Self::Pod(pod) => {
-                let (namespace, name) =
-                    status.pod.as_deref().and_then(|pod| pod.split_once('/')).unzip();
+                let (namespace, name) = status.pod.as_deref().and_then(|pod| pod.split_once('/')).unzip();
                 pod.is(status.pod_uid.as_deref(), namespace, name)
             }
         }
@@ -138,7 +135,8 @@ mod tests {
             assert_eq!(Named::parse(url), Ok(Named::Listed("http://e:80".to_owned())));
         }
         assert!(Named::parse("http://[::1]:80").is_ok());
-        for wrong in ["", "/", "a/", "/b", "a/b/c", "Chat", "$(POD_NAME)", "pod/", "https://e:80", "http://e"] {
+        for wrong in ["", "/", "a/", "/b", "a/b/c", "Chat", "$(POD_NAME)", "pod/", "https://e:80", "http://e"]
+        {
             assert!(Named::parse(wrong).is_err(), "{wrong}");
         }
     }

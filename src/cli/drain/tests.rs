@@ -99,7 +99,8 @@ fn two_quiet_rounds_of_the_same_routers_prove_it_and_one_does_not() {
 #[test]
 fn what_is_open_or_unknown_holds_it_up() {
     let open = |kind: &str| quiet(1, 2).with(&format!("/endpoints/0/in_flight/{kind}"), 1);
-    let mut table: Vec<(&str, Answer, Verdict)> = InFlight::KINDS.map(|kind| (kind, answer(&open(kind)), Open)).to_vec();
+    let mut table: Vec<(&str, Answer, Verdict)> =
+        InFlight::KINDS.map(|kind| (kind, answer(&open(kind)), Open)).to_vec();
     table.extend([
         ("selectable", answer(&quiet(1, 2).with("/endpoints/0/selectable", true)), Open),
         ("not at rest", answer(&quiet(1, 2).with("/endpoints/0/quiesced_for_ms", Value::Null)), Open),
@@ -132,7 +133,11 @@ fn a_name_that_leads_nowhere_is_unknown() {
 }
 
 /// What it says after `after` seconds without another change.
-fn settles(changed: &[(&str, Answer)], later: impl Fn(u64) -> Vec<(&'static str, Answer)>, why: (&str, &str)) {
+fn settles(
+    changed: &[(&str, Answer)],
+    later: impl Fn(u64) -> Vec<(&'static str, Answer)>,
+    why: (&str, &str),
+) {
     let (mut proof, start) = (Proof::new(SETTLE), now());
     let target = pod(Some("u"));
     let mut add = |second: u64, answers: &[(&str, Answer)]| {
@@ -170,8 +175,13 @@ fn a_router_that_restarted_came_or_went_is_unknown_until_the_set_has_settled() {
 #[test]
 fn a_router_that_is_back_unchanged_needs_no_time_and_one_that_was_never_heard_does() {
     let of = |rounds: &[&[(&str, Answer)]]| verdicts(&pod(Some("u")), rounds);
-    let back: &[&[(&str, Answer)]] =
-        &[&[("a", good(1, 1))], &[("a", away())], &[("a", away())], &[("a", good(1, 2))], &[("a", good(1, 3))]];
+    let back: &[&[(&str, Answer)]] = &[
+        &[("a", good(1, 1))],
+        &[("a", away())],
+        &[("a", away())],
+        &[("a", good(1, 2))],
+        &[("a", good(1, 3))],
+    ];
     assert_eq!(of(back), [Quiet, Unknown, Unknown, Quiet, Proven]);
     let restarted: &[&[(&str, Answer)]] =
         &[&[("a", good(1, 1))], &[("a", away())], &[("a", good(9, 1))], &[("a", good(9, 2))]];
@@ -278,7 +288,8 @@ fn allowed(history: &[(u64, Seen)]) -> bool {
     let mut at_rest = !last.is_empty() && before.keys().eq(last.keys());
     for (router, now) in last {
         let then = before.get(router).copied().flatten();
-        at_rest &= matches!((then, now), (Some((boot, seq, true)), Some((b, s, true))) if boot == *b && *s > seq);
+        at_rest &=
+            matches!((then, now), (Some((boot, seq, true)), Some((b, s, true))) if boot == *b && *s > seq);
     }
     // The newest number of each process was not a repeated one in the round before either.
     let mut newest: BTreeMap<(usize, u64), u64> = BTreeMap::new();
