@@ -124,7 +124,10 @@ impl Running {
     }
 
     pub(crate) async fn code(&mut self) -> Option<i32> {
-        tokio::time::timeout(SOON, self.child.wait()).await.unwrap().unwrap().code()
+        let code = tokio::time::timeout(SOON, self.child.wait()).await.unwrap().unwrap().code();
+        self.out.ended().await;
+        self.err.ended().await;
+        code
     }
 }
 

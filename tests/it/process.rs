@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -197,7 +198,7 @@ pub(crate) async fn run(command: &mut Command) -> (Option<i32>, String, String) 
 
 /// Everything a stream of the process has said.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sink(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Sink(Arc<Mutex<Vec<u8>>>, Arc<AtomicBool>);
 
 impl Sink {
     #[expect(clippy::disallowed_methods, reason = "a test has no tracker")]
@@ -211,12 +212,18 @@ impl Sink {
             {
                 filled.0.lock().extend_from_slice(&piece[..n]);
             }
+            filled.1.store(true, Ordering::Release);
         });
         sink
     }
 
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock()).into_owned()
+    }
+
+    /// Waits until nothing more can come.
+    pub(crate) async fn ended(&self) {
+        poll("the end of a stream", async || self.1.load(Ordering::Acquire)).await;
     }
 
     /// The complete lines that are JSON.

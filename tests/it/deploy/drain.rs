@@ -11,7 +11,7 @@ use tandem::testkit::fixtures::{chat_body, post_chat};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::files::{CONTAINER, Deploy, PODS, PROGRAM, SCRIPT, variables};
+use super::files::{CONTAINER, Deploy, PODS, PROGRAM, SCRIPT};
 use crate::pods::{Cluster, endpoint, pod};
 use crate::process::{Process, SOON, poll};
 use tandem::testkit::openai::python;
@@ -38,6 +38,8 @@ struct Rig {
     staying: EngineHandle,
     routers: Vec<Process>,
     directory: tempfile::TempDir,
+    /// Of the leaving engine's Pod, if it is one.
+    uid: String,
 }
 
 impl Rig {
@@ -55,7 +57,7 @@ impl Rig {
         std::fs::write(&token, "admin-token-1\n").unwrap();
         let flags = [flags, &["--admin-token-file", &token]].concat();
         let routers = vec![Process::start(&flags).await, Process::start(&flags).await];
-        Self { form, leaving, staying, routers, directory }
+        Self { form, leaving, staying, routers, directory, uid: String::new() }
     }
 
     fn admins(&self) -> String {
@@ -83,10 +85,16 @@ impl Rig {
         });
         let mut command = Command::new(words.next().unwrap());
         command.args(words).arg(last);
-        for name in variables(&deploy.documents[deploy.engines()]).into_keys() {
+        command.env_remove("KUBECONFIG").env("HOME", "/none");
+        let env = deploy.at(deploy.engines(), &format!("{CONTAINER}/env")).as_array().unwrap();
+        for name in env.iter().map(|variable| variable["name"].as_str().unwrap()) {
             command.env(
                 name,
                 match name {
+                    "POD_NAME" => continue,
+                    "POD_NAMESPACE" => "default".to_owned(),
+                    "POD_UID" => self.uid.clone(),
+                    "TANDEM_ENGINE" if self.form == PODS => "pod/chat-0".to_owned(),
                     "TANDEM_ENGINE" => self.leaving.url(),
                     "TANDEM_ADMIN" => self.admins(),
                     "TANDEM_TOKEN_FILE" => self.directory.path().join("token").display().to_string(),
@@ -240,7 +248,7 @@ async fn an_engine_that_is_found_is_kept_until_its_requests_are_over() {
     for form in [PODS, SCRIPT] {
         let engine = Engine::start_tcp(Script::new(answer)).await;
         let cluster = Cluster::start().await;
-        cluster.api.create(pod("chat-0", &engine));
+        let uid = cluster.api.create(pod("chat-0", &engine));
         let process = cluster.ready_router("").await;
         let mut client = process.client().await;
         client.send(&post_chat(chat_body("m", true))).await.unwrap();
@@ -249,7 +257,7 @@ async fn an_engine_that_is_found_is_kept_until_its_requests_are_over() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("token"), "none is asked for here").unwrap();
         let staying = Engine::start_tcp(Script::new(answer)).await;
-        let rig = Rig { form, leaving: engine, staying, routers: vec![process], directory };
+        let rig = Rig { form, leaving: engine, staying, routers: vec![process], directory, uid };
         let listed = async || endpoint(&rig.routers[0], &rig.leaving).await.unwrap();
         poll("its deletion", async || listed().await["reason"] == "terminating").await;
         let mut other = rig.routers[0].client().await;
