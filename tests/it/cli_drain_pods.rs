@@ -231,6 +231,16 @@ async fn without_rights_it_waits_for_what_the_deletion_does() {
     assert!(code == Some(1) && err.contains("is being deleted, which cannot be taken back"), "{err}");
 }
 
+/// It has no endpoint at any router, and each of them says so.
+#[tokio::test]
+async fn a_pod_that_never_was_ready_has_nothing_to_wait_for() {
+    let fleet = Fleet::start(2).await;
+    let uid = fleet.cluster.api.create(pod("chat-2", &fleet.staying).ready("False"));
+    fleet.cluster.api.delete("default", "chat-2");
+    let (code, out, err) = run(&mut fleet.drain("chat-2", &["--uid", &uid])).await;
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+}
+
 #[tokio::test]
 async fn a_deadline_that_cuts_stands_in_the_annotation() {
     let fleet = Fleet::start(1).await;

@@ -155,13 +155,13 @@ impl Drain {
             admins: admins.map_err(|error| ("--admin", error))?,
             token: token.map(|text| text.trim().to_owned()),
             health,
-            kubernetes: Kubernetes { kubeconfig, context: filled(&self.context) },
+            kubernetes: Kubernetes { kubeconfig, context: filled(self.context.as_ref()) },
         })
     }
 
     pub(super) fn wait(&self) -> Duration {
         let default = match (self.abort, &self.health) {
-            (false, _) => Duration::from_secs(240),
+            (false, _) => Duration::from_mins(4),
             (true, None) => Duration::from_secs(30),
             // A probe asks again by itself.
             (true, Some(_)) => Duration::ZERO,
@@ -170,14 +170,14 @@ impl Drain {
     }
 
     pub(super) fn namespace(&self) -> Option<String> {
-        filled(&self.namespace)
+        filled(self.namespace.as_ref())
     }
 
     pub(super) fn uid(&self) -> Option<String> {
-        filled(&self.uid)
+        filled(self.uid.as_ref())
     }
 
-    /// What the annotation says. `since`: when the command began, wall clock.
+    /// What the annotation says. Its deadline is seen by others, whether anything is cut then or not.
     pub(super) fn order(&self) -> DrainOrder {
         DrainOrder {
             reason: self.reason.clone().unwrap_or_else(|| "tandem drain".to_owned()),
@@ -188,8 +188,8 @@ impl Drain {
 }
 
 /// An empty variable is none.
-fn filled(value: &Option<String>) -> Option<String> {
-    value.clone().filter(|text| !text.is_empty())
+fn filled(value: Option<&String>) -> Option<String> {
+    value.filter(|text| !text.is_empty()).cloned()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What is to leave: a Pod, or an engine that the routers' configuration lists.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::super::admin::authority;
 use crate::admin::EndpointStatus;
@@ -113,7 +113,7 @@ pub(super) fn encoded(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            let _ = write!(out, "%{byte:02X}"); // a String takes everything
         }
     }
     out

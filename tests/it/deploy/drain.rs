@@ -1,8 +1,10 @@
 //! What the engines of deploy/ run when they leave and come back, by the program and by `drain.py`, with two routers of the real
 //! binary for the replicas behind the headless Service. What `tandem drain` does beyond that: `cli_drain.rs`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tandem::testkit::client::RawClient;
 use tandem::testkit::engine::openai::{ChatStream, chat_json, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Response, Script, Step};
@@ -209,6 +211,49 @@ async fn the_script_waits_for_hand_offs_too() {
     assert_eq!(code, Some(1), "{err}");
     rig.staying.reset_connections();
     assert_eq!(ran(&mut rig.leave(30)).await, (Some(0), String::new()));
+}
+
+/// The `n`th answer of a router; the engine's entry is put in.
+type Quiet = fn(u64) -> Value;
+
+fn said(boot: u64, seq: u64) -> Value {
+    json!({"schema": 1, "registry_version": 1, "pods": [], "endpoints": [],
+        "router": {"instance": "r", "boot_generation": boot, "seq": seq, "now_ms": seq}})
+}
+
+/// Both forms want two quiet answers, one after the other, of the same process, the second one being new.
+#[tokio::test]
+async fn one_quiet_answer_or_the_same_one_twice_is_no_proof() {
+    let cases: [(&str, Quiet, bool); 6] = [
+        ("new each time", |n| said(1, n), true),
+        ("the same answer", |_| said(1, 1), false),
+        ("another process each time", |n| said(n, n), false),
+        ("one that restarted", |n| said(u64::from(n > 1), n), false),
+        ("another schema", |n| json!({"schema": 2, "router": said(1, n)["router"], "endpoints": []}), false),
+        ("open each other time", |n| said(1, n), false),
+    ];
+    for form in [PROGRAM, SCRIPT] {
+        let rig = Rig::start(form).await;
+        assert_eq!(ran(&mut rig.leave(20)).await.0, Some(0));
+        let entry = rig.routers[0].admin_get("/observer/inflight").await.json();
+        let entry = entry["endpoints"].as_array().unwrap().iter().find(|e| e["url"] == rig.leaving.url());
+        let entry = entry.unwrap().clone();
+        for (what, quiet, good) in cases {
+            let (entry, asked) = (entry.clone(), AtomicU64::new(0));
+            let router = Engine::start_tcp(Script::new(move |_| {
+                let n = asked.fetch_add(1, Ordering::Relaxed) + 1;
+                let mut report = quiet(n);
+                report["endpoints"] = json!([entry]);
+                if what.starts_with("open") && n % 2 == 0 {
+                    report["endpoints"][0]["in_flight"]["handoff"] = json!(1);
+                }
+                Response::json(200, report.to_string()).into_steps()
+            }))
+            .await;
+            let (code, err) = ran(rig.leave(3).env("TANDEM_ADMIN", router.url())).await;
+            assert_eq!(code == Some(0), good, "{form} {what}: {code:?} {err}");
+        }
+    }
 }
 
 #[tokio::test]
