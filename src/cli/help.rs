@@ -148,7 +148,7 @@ Examples:
   Before a Pod is deleted by hand, from a shell with a kubeconfig:
     tandem drain llm/chat-0 --admin http://tandem-admin.llm:9090 --wait 10m
   The same, and what is open after 200 s is cut:
-    tandem drain llm/chat-0 --admin http://tandem-admin.llm:9090 --force-at 200s --reason 'node repair'
+    tandem drain llm/chat-0 --admin http://tandem-admin.llm:9090 --force-at 200s --reason repair
   It stays after all:
     tandem drain llm/chat-0 --admin http://tandem-admin.llm:9090 --abort
   In an engine Pod's preStop hook, which can hold no variables; `tandem-admin` is the routers' headless Service:
