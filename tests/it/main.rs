@@ -13,6 +13,7 @@ mod architecture;
 mod budgets;
 mod cli;
 mod cli_drain;
+mod cli_drain_pods;
 mod config;
 mod demo;
 mod deploy;
