@@ -66,7 +66,7 @@ fn words(state: &State) -> String {
 
 /// `2 decode, 1 hand-off`.
 fn kinds(open: &InFlight) -> String {
-    let some = InFlight::KINDS.iter().zip(open.values()).filter(|(_, count)| *count > 0);
+    let some = open.by_kind().filter(|(_, count)| *count > 0);
     let word = |kind: &str| if kind == "handoff" { "hand-off".to_owned() } else { kind.to_owned() };
     some.map(|(kind, count)| format!("{count} {}", word(kind))).collect::<Vec<_>>().join(", ")
 }

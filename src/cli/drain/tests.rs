@@ -100,7 +100,7 @@ fn two_quiet_rounds_of_the_same_routers_prove_it_and_one_does_not() {
 fn what_is_open_or_unknown_holds_it_up() {
     let open = |kind: &str| quiet(1, 2).with(&format!("/endpoints/0/in_flight/{kind}"), 1);
     let mut table: Vec<(&str, Answer, Verdict)> =
-        InFlight::KINDS.map(|kind| (kind, answer(&open(kind)), Open)).to_vec();
+        crate::metrics::KINDS.map(|kind| (kind, answer(&open(kind)), Open)).to_vec();
     table.extend([
         ("selectable", answer(&quiet(1, 2).with("/endpoints/0/selectable", true)), Open),
         ("not at rest", answer(&quiet(1, 2).with("/endpoints/0/quiesced_for_ms", Value::Null)), Open),
