@@ -62,6 +62,7 @@ struct Vecs {
     dials: IntCounterVec,
     reused: IntCounterVec,
     ejections: IntCounterVec,
+    forced: IntCounterVec,
     in_flight: IntGaugeVec,
     idle: IntGaugeVec,
     selectable: IntGaugeVec,
@@ -77,6 +78,7 @@ struct Children {
     dials: IntCounter,
     reused: IntCounter,
     ejections: IntCounter,
+    forced: IntCounter,
     in_flight: IntGauge,
     idle: IntGauge,
     selectable: IntGauge,
@@ -151,6 +153,7 @@ impl Vecs {
             dials: build::counter_vec(registry, &names::ENDPOINT_DIALS)?,
             reused: build::counter_vec(registry, &names::ENDPOINT_REUSED)?,
             ejections: build::counter_vec(registry, &names::ENDPOINT_EJECTIONS)?,
+            forced: build::counter_vec(registry, &names::ENDPOINT_FORCED)?,
             in_flight: build::gauge_vec(registry, &names::ENDPOINT_IN_FLIGHT)?,
             idle: build::gauge_vec(registry, &names::ENDPOINT_IDLE)?,
             selectable: build::gauge_vec(registry, &names::ENDPOINT_SELECTABLE)?,
@@ -167,6 +170,7 @@ impl Vecs {
             dials: self.dials.get_metric_with_label_values(labels)?,
             reused: self.reused.get_metric_with_label_values(labels)?,
             ejections: self.ejections.get_metric_with_label_values(labels)?,
+            forced: self.forced.get_metric_with_label_values(labels)?,
             in_flight: self.in_flight.get_metric_with_label_values(labels)?,
             idle: self.idle.get_metric_with_label_values(labels)?,
             selectable: self.selectable.get_metric_with_label_values(labels)?,
@@ -176,7 +180,7 @@ impl Vecs {
     /// Removing what was never resolved (an outcome that did not happen) is not an error.
     fn remove(&self, key: &Key) {
         let labels = &[key.role, &*key.url];
-        for vec in [&self.dials, &self.reused, &self.ejections] {
+        for vec in [&self.dials, &self.reused, &self.ejections, &self.forced] {
             let _ = vec.remove_label_values(labels);
         }
         for vec in [&self.in_flight, &self.idle, &self.selectable] {
@@ -236,6 +240,11 @@ impl EndpointMetrics {
     /// The endpoint was put last for a while.
     pub fn ejected(&self) {
         self.children.ejections.inc();
+    }
+
+    /// A leg was cut because a drain's deadline asked for that.
+    pub fn forced(&self) {
+        self.children.forced.inc();
     }
 
     /// What the endpoint's own state says now: requests on it, idle connections, whether it may be given new requests.

@@ -21,6 +21,7 @@ mod doc_commands;
 mod docs;
 mod edges;
 mod engine;
+mod force;
 mod keys;
 mod no_body;
 mod observability;
