@@ -13,7 +13,7 @@ mod observer;
 mod status;
 
 pub use auth::AdminToken;
-pub use endpoints::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
+pub use endpoints::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, Ordering, PodStatus};
 pub use health::Readiness;
 pub use status::{DiscoveryStatus, RoleStatus, RouterStatus, ServiceStatus};
 

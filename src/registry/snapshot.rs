@@ -11,6 +11,7 @@ use super::budget::RetryBudget;
 use super::endpoint::Endpoint;
 use super::groups::Groups;
 use super::listener::PodId;
+use super::orders::Orders;
 use super::reason::Reason;
 use super::sync::Sync;
 use crate::config;
@@ -146,8 +147,8 @@ pub struct Departed {
     pub service: usize,
     pub endpoint: Arc<Endpoint>,
     pub at: Instant,
-    /// An operator had withdrawn it: so it is when it returns.
-    pub(super) drained: bool,
+    /// As they were when it left: so they are when it returns.
+    pub(super) orders: Orders,
 }
 
 /// Everything routing needs, at one version.

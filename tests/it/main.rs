@@ -22,6 +22,7 @@ mod doc_commands;
 mod docs;
 mod edges;
 mod engine;
+mod force;
 mod gpustack;
 mod inflight;
 mod keys;

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::proof::{Answer, Proof, Round, State, Verdict, read};
 use super::target::{Pod, Target};
-use crate::registry::InFlight;
 use crate::types::clock::{Instant, now};
 
 const SETTLE: Duration = Duration::from_secs(30);
