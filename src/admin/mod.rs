@@ -14,7 +14,7 @@ mod split;
 mod status;
 
 pub use auth::AdminToken;
-pub use endpoints::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
+pub use endpoints::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, Ordering, PodStatus};
 pub use health::Readiness;
 pub use split::{
     CohortMembers, CohortShare, CohortView, Members, ServiceCohorts, ServiceSplit, SplitChange, SplitControl,

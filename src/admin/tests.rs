@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::pin::Pin;
 
 use axum::extract::ConnectInfo;
 use parking_lot::Mutex;
@@ -15,6 +14,7 @@ use crate::config::SplitEntry;
 use crate::metrics::Vocabulary;
 use crate::registry::Snapshot;
 use crate::types::boot::Boot;
+use crate::types::drain_order::DrainOrder;
 
 const DOCUMENT: &str = include_str!("../../docs/admin-api.md");
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
@@ -55,7 +55,7 @@ fn example_status() -> RouterStatus {
 /// One endpoint, `3`, that records what it is told, and a Pod that gives none.
 #[derive(Default)]
 struct Fleet {
-    orders: Mutex<Vec<(String, bool)>>,
+    orders: Mutex<Vec<(String, Option<DrainOrder>)>>,
     ended: bool,
 }
 
@@ -91,11 +91,7 @@ impl EndpointControl for Fleet {
         super::Fleet { snapshot: 4, endpoints, pods }
     }
 
-    fn set_drain<'a>(
-        &'a self,
-        id: &'a str,
-        drain: bool,
-    ) -> Pin<Box<dyn Future<Output = DrainChange> + Send + 'a>> {
+    fn order<'a>(&'a self, id: &'a str, order: Option<DrainOrder>) -> Ordering<'a> {
         Box::pin(async move {
             if self.ended {
                 return DrainChange::Unavailable;
@@ -104,8 +100,8 @@ impl EndpointControl for Fleet {
             if id != "3" && id != "http://10.0.0.7:8000" {
                 return DrainChange::Unknown;
             }
-            let repeated = orders.last().is_some_and(|last| last == &(id.to_owned(), drain));
-            orders.push((id.to_owned(), drain));
+            let repeated = orders.last().is_some_and(|last| last == &(id.to_owned(), order.clone()));
+            orders.push((id.to_owned(), order));
             if repeated { DrainChange::Unchanged } else { DrainChange::Changed }
         })
     }
@@ -341,6 +337,12 @@ async fn a_drain_reaches_the_endpoint_once_per_order_and_says_what_changed() {
     assert_eq!((missing.status, &missing.json()["error"]["code"]), (404, &Value::from("unknown_endpoint")));
     assert_eq!(put("/endpoints/%ff/drain").await.status, 400);
     assert_eq!(admin.fleet.orders.lock().len(), 4);
+    let order = "/endpoints/3/drain?reason=new%20disk&deadline=2026-12-01T10:30:00Z&force=true";
+    let reply = put(order).await.json();
+    assert_eq!((&reply["changed"], &reply["volatile"]), (&Value::from(true), &Value::from(true)));
+    let said = admin.fleet.orders.lock().last().unwrap().1.as_ref().unwrap().to_string();
+    assert_eq!(said, "new disk; deadline=2026-12-01T10:30:00Z; force");
+    assert_eq!(put("/endpoints/3/drain?until=now").await.status, 400);
 }
 
 #[tokio::test]

@@ -123,6 +123,7 @@ pub(super) fn build_logging_to(
     let observer_in_front =
         config.observer.on_front_door.unwrap_or_else(|| config.services.iter().any(gpustack));
     let phases = Arc::new(Phases::default());
+    writer.cut_through(Arc::clone(&phases));
     let config_text = Arc::new(ArcSwap::from_pointee(config::print(&config)));
     let shared = Arc::new(Shared {
         timeouts: Arc::new(config.timeouts.clone()),

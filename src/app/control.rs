@@ -2,18 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::split;
-use crate::admin::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, PodStatus};
+use crate::admin::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, Ordering, PodStatus};
 use crate::metrics::EndpointLoad;
 use crate::proxy::context::Shared;
 use crate::registry::{Change, Endpoint, Handle, LaneState, Lanes, Load, Ordered, Reason, Role, Snapshot};
 use crate::types::clock::{self, Instant};
+use crate::types::drain_order::DrainOrder;
 
 /// The registry as operators reach it.
 #[derive(Debug)]
@@ -69,17 +68,15 @@ impl EndpointControl for Control {
         Fleet { snapshot: snapshot.version, endpoints, pods: pods.collect() }
     }
 
-    fn set_drain<'a>(
-        &'a self,
-        id: &'a str,
-        drain: bool,
-    ) -> Pin<Box<dyn Future<Output = DrainChange> + Send + 'a>> {
+    fn order<'a>(&'a self, id: &'a str, order: Option<DrainOrder>) -> Ordering<'a> {
         Box::pin(async move {
             let found = self.endpoints().into_iter().find(|e| e.id.to_string() == id);
             let Some(endpoint) = found else { return DrainChange::Unknown };
             let (done, answer) = oneshot::channel();
-            let change =
-                if drain { Change::Withdraw(endpoint.id, done) } else { Change::Restore(endpoint.id, done) };
+            let change = match order {
+                Some(order) => Change::Withdraw(endpoint.id, order, done),
+                None => Change::Restore(endpoint.id, done),
+            };
             if self.changes.send(change).await.is_err() {
                 return DrainChange::Unavailable;
             }

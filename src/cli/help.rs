@@ -130,24 +130,35 @@ Examples:
 
 pub(super) const DRAIN: &str = concat!(
     "\
-Every router is told, and asked until none has a request open on the engine and none waits for KV that
-it keeps. The drain is local to each router and lost when one restarts; a replica that appears meanwhile is
-told too. Exit code 1: something is still open, no router lists the engine, or a router refuses the token;
-3: a router did not answer, so it is not known.
+A Pod is annotated, which withdraws it at every router, those that start meanwhile too. Where that may not be
+(an engine's own hook needs no rights) it is said, and something else has to withdraw it: its deletion has, when
+a preStop hook runs. A listed engine is ordered out at each router, which takes the routers' token.
 
-With --undo --health an engine that no router lists is done: no router has a drain of it.
+Then every router behind --admin is asked, each second, until all of them prove that they give it nothing and
+have nothing open there, KV that a decode still has to pull included: in two rounds, one after the other, the
+same processes answer anew. A router that is not reached or does not know the engine is unknown; so is one that
+restarted, came or went, until the set of routers has stayed the same for --settle.
+
+Exit code 0: proven. 1: still open or selectable at the end of the wait (the drain stands), no router lists the
+engine, or somebody refuses. 3: not known.
+
+With --abort --health an engine that no router lists is done: no router has a drain of it.
 
 Examples:
-  Before an engine is stopped by hand:
-    tandem drain http://10.0.0.7:8000 --wait 10m
-  In an engine Pod's preStop hook; `tandem-admin` is the headless Service of the routers:
-    tandem drain http://engine-0.engine:8000 --admin http://tandem-admin:9090 --token-file /etc/tandem/token
-  The same where a command cannot hold the Pod's name:
-    TANDEM_ENGINE=http://engine-0.engine:8000 TANDEM_ADMIN=http://tandem-admin:9090 TANDEM_TOKEN_FILE=/etc/tandem/token tandem drain
+  Before a Pod is deleted by hand, from a shell with a kubeconfig:
+    tandem drain llm/chat-0 --admin http://tandem-admin.llm:9090 --wait 10m
+  The same, and what is open after 200 s is cut:
+    tandem drain llm/chat-0 --admin http://tandem-admin.llm:9090 --force-at 200s --reason repair
   It stays after all:
-    tandem drain http://10.0.0.7:8000 --undo
-  It has started again; as its startup probe:
-    tandem drain http://10.0.0.7:8000 --undo --health http://127.0.0.1:8000/health
+    tandem drain llm/chat-0 --admin http://tandem-admin.llm:9090 --abort
+  In an engine Pod's preStop hook, which can hold no variables; `tandem-admin` is the routers' headless Service:
+    TANDEM_ENGINE=pod/chat-0 POD_NAMESPACE=llm POD_UID=… TANDEM_ADMIN=http://tandem-admin:9090 tandem drain --wait 600s
+  An engine that the routers' configuration lists:
+    tandem drain http://10.0.0.7:8000 --admin http://tandem-admin:9090 --token-file /etc/tandem/token
+  That one has started again; as its startup probe:
+    tandem drain http://10.0.0.7:8000 --abort --health http://127.0.0.1:8000/health
+  For programs; the progress is on standard error:
+    tandem drain llm/chat-0 --output json | jq -r .verdict
 
 ",
     exit_codes!()

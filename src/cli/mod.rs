@@ -42,7 +42,7 @@ enum Command {
     Check(check::Check),
     Status(status::Status),
     Endpoints(endpoints::Endpoints),
-    Drain(drain::Drain),
+    Drain(Box<drain::Drain>),
     Engine(Box<engine::Engine>),
     Install(install::Install),
     Completions(generate::Completions),

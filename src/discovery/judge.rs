@@ -10,6 +10,7 @@ use super::pod::{Phase, Pod, Ready};
 use super::rules::Rules;
 use crate::config::{IpFamily, Mode};
 use crate::registry::{Listener, Reason};
+use crate::types::drain_order::DrainOrder;
 use crate::types::role::Role;
 
 /// What is known besides the Pod itself.
@@ -93,8 +94,14 @@ fn refuse(
     if required && !is_marked(pod, rules) {
         return Some((Reason::NotEligible, None));
     }
-    let drain = rules.keys().drain.as_ref().filter(|key| present(pod, key));
-    drain.map(|key| (Reason::DrainAnnotation, pod.get(key).map(|why| shortened(why).to_owned())))
+    order(pod, rules).map(|order| (Reason::DrainAnnotation, Some(order.to_string())))
+}
+
+/// What its drain annotation says. It counts whatever else withdraws the Pod: a deadline that forces does so on one that is
+/// being deleted, too.
+pub fn order(pod: &Pod, rules: &Rules) -> Option<DrainOrder> {
+    let key = rules.keys().drain.as_ref().filter(|key| present(pod, key))?;
+    Some(DrainOrder::parse(pod.get(key).unwrap_or_default()))
 }
 
 /// Carries the endpoint-eligible mark.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::judge::{Context, Verdict, is_marked, judge};
+use super::judge::{Context, Verdict, is_marked, judge, order};
 use super::latch::{Latches, Seen};
 use super::pod::{Identity, Pod, Ready, decode};
 use super::rules::Rules;
@@ -256,7 +256,7 @@ impl Source {
                 if at_fault && !pod.deleting {
                     warn_once(&mut self.warned, served, pod, reason, detail.as_deref());
                 }
-                PodVerdict::Withdraw { reason, detail }
+                PodVerdict::Withdraw { reason, detail, order: order(pod, &served.rules) }
             }
         };
         Some(PodUpdate { service, pod: Arc::clone(&pod.id), born: known.born, verdict })

@@ -10,7 +10,7 @@ mod sequence;
 mod signal;
 mod tracker;
 
-pub use phases::{Phase, Phases};
+pub use phases::{Moment, Phase, Phases};
 pub use sequence::{Report, run_sequence};
 pub use signal::Signals;
 pub use tracker::Tracker;

@@ -61,6 +61,7 @@ struct Vecs {
     dials: IntCounterVec,
     reused: IntCounterVec,
     ejections: IntCounterVec,
+    forced: IntCounterVec,
     load: LoadVecs,
 }
 
@@ -74,6 +75,7 @@ struct Children {
     dials: IntCounter,
     reused: IntCounter,
     ejections: IntCounter,
+    forced: IntCounter,
     load: LoadGauges,
 }
 
@@ -146,6 +148,7 @@ impl Vecs {
             dials: build::counter_vec(registry, &names::ENDPOINT_DIALS)?,
             reused: build::counter_vec(registry, &names::ENDPOINT_REUSED)?,
             ejections: build::counter_vec(registry, &names::ENDPOINT_EJECTIONS)?,
+            forced: build::counter_vec(registry, &names::ENDPOINT_FORCED)?,
             load: LoadVecs::new(registry)?,
         })
     }
@@ -160,6 +163,7 @@ impl Vecs {
             dials: self.dials.get_metric_with_label_values(labels)?,
             reused: self.reused.get_metric_with_label_values(labels)?,
             ejections: self.ejections.get_metric_with_label_values(labels)?,
+            forced: self.forced.get_metric_with_label_values(labels)?,
             load: self.load.children(labels)?,
         })
     }
@@ -167,7 +171,7 @@ impl Vecs {
     /// Removing what was never resolved (an outcome that did not happen) is not an error.
     fn remove(&self, key: &Key) {
         let labels = &[key.role, &*key.url];
-        for vec in [&self.dials, &self.reused, &self.ejections] {
+        for vec in [&self.dials, &self.reused, &self.ejections, &self.forced] {
             let _ = vec.remove_label_values(labels);
         }
         self.load.remove(labels);
@@ -225,6 +229,11 @@ impl EndpointMetrics {
     /// The endpoint was put last for a while.
     pub fn ejected(&self) {
         self.children.ejections.inc();
+    }
+
+    /// A leg was cut because a drain's deadline asked for that.
+    pub fn forced(&self) {
+        self.children.forced.inc();
     }
 
     /// What is so now, before a scrape.

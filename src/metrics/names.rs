@@ -95,7 +95,7 @@ families! {
     SHUTDOWN_PHASE = "tandem_shutdown_phase", Gauge, ["phase"], Stable, Main,
         "1 for the phase the process is in, 0 for the others.";
     FORCED_REQUESTS = "tandem_forced_requests_total", Counter, [], Stable, Main,
-        "Requests ended by the router because the shutdown grace was over.";
+        "Requests ended by the router because the shutdown grace was over, or a drain forced them at its deadline.";
     ACCESS_LOG_LINES = "tandem_access_log_lines_total", Counter, [], Stable, Main,
         "Access lines written to the sink.";
     ACCESS_LOG_DROPPED = "tandem_access_log_dropped_lines_total", Counter, [], Stable, Main,
@@ -178,6 +178,8 @@ families! {
         "Requests that were sent on a pooled connection.";
     ENDPOINT_EJECTIONS = "tandem_endpoint_ejections_total", Counter, ["role", "url"], Stable, Endpoints,
         "Times this endpoint was put last for a while after a failure.";
+    ENDPOINT_FORCED = "tandem_endpoint_forced_total", Counter, ["role", "url"], Stable, Endpoints,
+        "Requests that were cut on this endpoint because a drain's deadline asked for that.";
     ENDPOINT_IN_FLIGHT = "tandem_endpoint_in_flight", Gauge, ["role", "url"], Stable, Endpoints,
         "Requests this endpoint carries now.";
     ENDPOINT_IDLE = "tandem_endpoint_idle_connections", Gauge, ["role", "url"], Stable, Endpoints,

@@ -314,7 +314,7 @@ fn per_url_histograms_are_two_with_at_most_ten_buckets() {
         let buckets = text.matches(&format!("{}_bucket{{", family.name)).count();
         assert!((1..=10).contains(&buckets), "{buckets}");
     }
-    assert_eq!(text.matches("# TYPE").count() - text.matches(" histogram\n").count(), 11);
+    assert_eq!(text.matches("# TYPE").count() - text.matches(" histogram\n").count(), 12);
     assert_eq!(text.matches(" histogram\n").count(), 2);
 }
 

@@ -51,6 +51,7 @@ pub const CODES: &[&str] = &[
     "invalid_type",
     "duplicate_key",
     "shutting_down",
+    "drain_forced",
     "invalid_api_key",
     "request_too_large",
     "request_timeout",
@@ -219,6 +220,7 @@ pub fn rescue(failure: &Failure) -> Rescue {
                 .into(),
             Outcome::UpstreamError,
         ),
+        F::Prefill { error, .. } if error.fault == Fault::Cut => cut(),
         F::Prefill { error, decode_asked } => {
             let (status, code, outcome) = if error.is_timeout() {
                 (StatusCode::GATEWAY_TIMEOUT, "prefill_timeout", Outcome::UpstreamTimeout)
@@ -264,6 +266,7 @@ fn upstream(error: &LegError) -> Rescue {
         Fault::FirstByteTimeout | Fault::IdleTimeout | Fault::WriteStall | Fault::TotalTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", Outcome::UpstreamTimeout)
         }
+        Fault::Cut => return cut(),
     };
     Rescue {
         status,
@@ -279,6 +282,23 @@ fn upstream(error: &LegError) -> Rescue {
         retry_after: error.fault.is_local().then_some(RETRY_AFTER),
         no_retry: error.written == Written::All,
         outcome,
+        close: false,
+    }
+}
+
+/// By a drain that forces. Whether the engine had come to anything is not known.
+fn cut() -> Rescue {
+    Rescue {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        code: "drain_forced",
+        message:
+            "the engine is being taken out of service, and what it still carried at the deadline was cut"
+                .into(),
+        param: None,
+        allow: None,
+        retry_after: None,
+        no_retry: true,
+        outcome: Outcome::Forced,
         close: false,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::Notify;
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::in_flight::InFlight;
 use super::listener::{Listener, PodId};
 use super::moments::Moments;
+use super::orders::Deadline;
 use super::reason::Reason;
 use crate::config::Upstream;
 use crate::ledger::{Gate, Handoffs, Holder, Stages};
@@ -43,6 +44,10 @@ pub struct Endpoint {
     pub stages: Stages,
     moments: Moments,
     drained: AtomicBool,
+    /// By when it is to carry nothing, where a drain says so.
+    deadline: ArcSwapOption<Deadline>,
+    /// How often everything that was open on it was cut.
+    cuts: AtomicU32,
     forced: AtomicU64,
     reason: AtomicU8,
     /// Wakes attempts that hold the endpoint and have not begun their leg on it.
@@ -102,6 +107,8 @@ impl Endpoint {
             stages: Stages::default(),
             moments: Moments::now(),
             drained: AtomicBool::new(false),
+            deadline: ArcSwapOption::empty(),
+            cuts: AtomicU32::new(0),
             forced: AtomicU64::new(0),
             reason: AtomicU8::new(Reason::Selectable as u8),
             withdrawals: Notify::new(),
@@ -188,6 +195,33 @@ impl Endpoint {
     /// Registry writer only.
     pub(super) fn set_drained(&self, drained: bool) {
         self.drained.store(drained, Ordering::Relaxed);
+    }
+
+    /// By when it is to carry nothing, where a drain says so.
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.deadline.load().as_deref().copied()
+    }
+
+    /// Registry writer only.
+    pub(super) fn set_deadline(&self, deadline: Option<Deadline>) {
+        self.deadline.store(deadline.map(Arc::new));
+    }
+
+    /// How often what was open on it was cut. A leg that began at another count is cut.
+    #[inline]
+    pub fn cuts(&self) -> u32 {
+        self.cuts.load(Ordering::Acquire)
+    }
+
+    /// Everything that is open on it ends. Registry writer only, while it is withdrawn: nothing begins meanwhile.
+    pub(super) fn cut(&self) {
+        self.cuts.fetch_add(1, Ordering::Release);
+    }
+
+    /// One leg was cut on it.
+    pub fn leg_forced(&self) {
+        self.forced.fetch_add(1, Ordering::Relaxed);
+        self.metrics.forced();
     }
 
     /// Requests that were cut on it because a drain's deadline asked for that.

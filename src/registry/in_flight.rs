@@ -38,6 +38,11 @@ impl InFlight {
         [waiting, reserved, prefill, decode, handoff]
     }
 
+    /// Each kind's word and count.
+    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        KINDS.into_iter().zip(self.values())
+    }
+
     pub fn total(&self) -> u64 {
         self.values().iter().sum()
     }

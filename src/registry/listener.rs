@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::reason::Reason;
 use crate::config::StaticEndpoint;
+use crate::types::drain_order::DrainOrder;
 use crate::types::role::Role;
 
 /// The Pod that an endpoint belongs to. Its UID is its identity; names and addresses come back.
@@ -76,10 +77,18 @@ pub struct PodUpdate {
 pub enum PodVerdict {
     /// Qualifies now, with these listeners. Another `epoch` (a container restarted) is another process behind them.
     Register { listeners: Vec<Listener>, epoch: u64 },
-    /// Takes no new request; what it had registered is what is withdrawn, whatever the object says now.
-    Withdraw { reason: Reason, detail: Option<String> },
+    /// Takes no new request; what it had registered is what is withdrawn, whatever the object says now. `order`: of its drain
+    /// annotation, whatever the reason is.
+    Withdraw { reason: Reason, detail: Option<String>, order: Option<DrainOrder> },
     /// No longer there, or none of this service's.
     Gone(Reason),
+}
+
+impl PodVerdict {
+    /// Withdrawn, with nothing more to say of it.
+    pub fn withdraw(reason: Reason) -> Self {
+        Self::Withdraw { reason, detail: None, order: None }
+    }
 }
 
 /// Updates that become one change.

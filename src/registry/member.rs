@@ -8,8 +8,10 @@ use tracing::info;
 
 use super::endpoint::Endpoint;
 use super::lanes::{Facts, Job, Lanes};
+use super::orders::{From, Orders};
 use super::reason::Reason;
 use crate::config::{EngineKind, Probe, Service};
+use crate::types::drain_order::DrainOrder;
 use crate::types::role::Role;
 
 #[derive(Debug)]
@@ -21,8 +23,8 @@ pub(super) struct Member {
     pub(super) source: Option<Reason>,
     /// A later Pod has its address.
     pub(super) taken: bool,
-    /// An operator withdraws it.
-    pub(super) drained: bool,
+    /// Its Pod's annotation, which `source` knows of too, and an operator's order, which withdraws it.
+    pub(super) orders: Orders,
     probing: Probing,
 }
 
@@ -42,12 +44,12 @@ enum Probing {
 impl Member {
     pub(super) fn new(endpoint: Arc<Endpoint>, config: &Service, service: usize) -> Self {
         let probing = if must_answer(config, &endpoint) { Probing::Needed } else { Probing::Passed };
-        Self { endpoint, service, source: None, taken: false, drained: false, probing }
+        Self { endpoint, service, source: None, taken: false, orders: Orders::default(), probing }
     }
 
     /// What withdraws it now.
     fn reason(&self) -> Option<Reason> {
-        let operator = self.drained.then_some(Reason::AdminDrain);
+        let operator = self.orders.of(From::Operator).map(|_| Reason::AdminDrain);
         let probe = (!matches!(self.probing, Probing::Passed)).then_some(Reason::Probing);
         self.source.or(self.taken.then_some(Reason::AddressTaken)).or(operator).or(probe)
     }
@@ -63,6 +65,10 @@ impl Member {
         let endpoint = &self.endpoint;
         let before = endpoint.reason();
         let after = self.reason();
+        if after == Some(Reason::AdminDrain) {
+            let words = self.orders.of(From::Operator).map(DrainOrder::to_string);
+            endpoint.explain(words.filter(|words| !words.is_empty()));
+        }
         if after.unwrap_or(Reason::Selectable) == before {
             return false;
         }
@@ -78,6 +84,15 @@ impl Member {
             info!(endpoint = %url, role, before = before.as_str(), "endpoint selectable");
         }
         true
+    }
+
+    /// The newest word of one side. Whether it was another.
+    pub(super) fn order(&mut self, from: From, order: Option<DrainOrder>) -> bool {
+        let changed = self.orders.set(from, order);
+        if changed {
+            self.endpoint.set_deadline(self.orders.deadline());
+        }
+        changed
     }
 
     /// What was learnt of the engine counts no more.

@@ -62,6 +62,12 @@ pub struct Entry {
     pub reason: Option<String>,
     /// An operator drained it at this router alone; a restart forgets that.
     pub volatile_drain: bool,
+    /// Until a drain's deadline; negative once that is past. `None`: no drain has one.
+    #[serde(default)]
+    pub deadline_in_ms: Option<i64>,
+    /// What is open at that deadline is cut.
+    #[serde(default)]
+    pub force: bool,
     /// `None`: it takes new requests.
     pub withdrawn_age_ms: Option<u64>,
     /// Since the last leg began on it. `None`: none did.
@@ -181,6 +187,7 @@ fn entry(service: &Service, endpoint: &Endpoint) -> Entry {
     let Load { withdrawn, in_flight, quiesced } = endpoint.load();
     let named = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let pod = endpoint.pod.as_deref();
+    let deadline = endpoint.deadline();
     Entry {
         uid: pod.map(|pod| pod.uid.clone()),
         namespace: pod.map(|pod| pod.namespace.clone()),
@@ -193,6 +200,8 @@ fn entry(service: &Service, endpoint: &Endpoint) -> Entry {
         selectable: withdrawn.is_none(),
         reason: withdrawn.map(|_| endpoint.reason().as_str().to_owned()),
         volatile_drain: endpoint.is_drained(),
+        deadline_in_ms: deadline.map(|deadline| deadline.due.left_ms()),
+        force: deadline.is_some_and(|deadline| deadline.force),
         withdrawn_age_ms: withdrawn.map(age),
         last_dispatch_age_ms: endpoint.last_dispatch().map(age),
         in_flight,

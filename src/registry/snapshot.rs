@@ -11,6 +11,7 @@ use super::budget::RetryBudget;
 use super::cohort::{Cohort, Need, cohorts};
 use super::endpoint::Endpoint;
 use super::listener::PodId;
+use super::orders::Orders;
 use super::reason::Reason;
 use super::shares::Shares;
 use super::split::Split;
@@ -180,8 +181,8 @@ pub struct Departed {
     pub service: usize,
     pub endpoint: Arc<Endpoint>,
     pub at: Instant,
-    /// An operator had withdrawn it: so it is when it returns.
-    pub(super) drained: bool,
+    /// As they were when it left: so they are when it returns.
+    pub(super) orders: Orders,
 }
 
 /// Everything routing needs, at one version.

@@ -56,9 +56,50 @@ pub fn wall_ms() -> u64 {
         .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// A moment of the wall clock, fixed against the clock of timers when it was told: a wall clock that is set afterwards moves
+/// nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    told: Instant,
+    /// From then on, milliseconds; negative: it was past.
+    left: i64,
+}
+
+impl Due {
+    /// `at_ms`: milliseconds since the Unix epoch.
+    pub fn at(at_ms: u64) -> Self {
+        let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        Self { told: now(), left: signed(at_ms).saturating_sub(signed(wall_ms())) }
+    }
+
+    /// When a timer has to fire; what was past is due at once. One beyond what the clock can say is a century away.
+    pub fn instant(&self) -> Instant {
+        const CENTURY: std::time::Duration = std::time::Duration::from_hours(100 * 365 * 24);
+        let left = std::time::Duration::from_millis(u64::try_from(self.left).unwrap_or(0));
+        self.told + left.min(CENTURY)
+    }
+
+    /// Milliseconds until then; negative once it is past.
+    pub fn left_ms(&self) -> i64 {
+        let since = now().saturating_duration_since(self.told).as_millis();
+        self.left.saturating_sub(i64::try_from(since).unwrap_or(i64::MAX))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wall_clock_moment_is_fixed_against_the_clock_of_timers() {
+        let (soon, past, never) = (Due::at(wall_ms() + 5000), Due::at(wall_ms() - 5000), Due::at(u64::MAX));
+        let (start, ms) = (now(), std::time::Duration::from_millis);
+        assert!(soon.instant() > start + ms(4900) && soon.instant() <= start + ms(5000));
+        assert!(past.instant() == start && (-5100..=-5000).contains(&past.left_ms()));
+        assert!(never.instant() > start + ms(86_400_000));
+        tokio::time::advance(ms(6000)).await;
+        assert!((-1100..=-1000).contains(&soon.left_ms()), "{}", soon.left_ms());
+    }
 
     #[cfg(debug_assertions)]
     #[tokio::test(start_paused = true)]

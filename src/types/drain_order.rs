@@ -14,7 +14,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 /// Most characters of a reason that are kept.
-const REASON: usize = 200;
+pub const REASON: usize = 200;
 
 /// One drain, as asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub enum Outcome {
     UpstreamTimeout,
     /// The client left, or stopped reading for longer than the write-stall limit.
     ClientCancelled,
-    /// Ended by the router when the shutdown grace was over.
+    /// Ended by the router when the shutdown grace was over, or at the deadline of a drain that forces.
     Forced,
     /// A fault of the router itself.
     Internal,

@@ -44,6 +44,9 @@ pub enum Fault {
     WriteStall,
     #[error("total time limit")]
     TotalTimeout,
+    /// We ended it: its engine's drain reached a deadline that forces. No fault of the engine.
+    #[error("cut at the deadline of the engine's drain")]
+    Cut,
 }
 
 impl Fault {
@@ -82,6 +85,11 @@ impl LegError {
     /// A failure while the answer's body was read.
     pub fn in_answer(fault: Fault) -> Self {
         Self { fault, written: Written::All, answered: true, reused: None }
+    }
+
+    /// Cut by a drain. What the engine may have read is taken to be everything.
+    pub fn cut() -> Self {
+        Self { fault: Fault::Cut, written: Written::All, answered: false, reused: None }
     }
 
     pub fn is_timeout(&self) -> bool {

@@ -36,7 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("engine", &["types", "drain"]),
     ("demo", &["types", "config", "telemetry", "drain", "admin", "engine", "app"]),
-    ("cli", &["types", "config", "drain", "engine", "admin", "app", "demo"]),
+    ("cli", &["types", "config", "drain", "registry", "discovery", "engine", "admin", "app", "demo"]),
 ];
 
 /// Longest file, lines.

@@ -1,4 +1,5 @@
-//! `tandem drain` with two routers for the replicas, and `tandem install`: each a process of its own.
+//! `tandem drain` of listed engines with two routers for the replicas, and `tandem install`: each a process of its own. Pods:
+//! `cli_drain_pods.rs`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use tokio::process::{Child, Command};
 use crate::process::{Process, SOON, Sink, poll, run, tandem};
 
 /// A stream that lasts until its client leaves, or a short answer.
-fn answer(request: &RecordedRequest) -> Vec<Step> {
+pub(crate) fn answer(request: &RecordedRequest) -> Vec<Step> {
     if request.path() == "/v1/chat/completions" && request.json()["stream"] == true {
         ChatStream::new(2).then(Step::Stall).into_steps()
     } else {
@@ -96,20 +97,21 @@ async fn at(router: &Process, url: &str) -> Value {
 }
 
 /// A drain that goes on, and what it says meanwhile.
-struct Running {
+pub(crate) struct Running {
     child: Child,
-    out: Sink,
+    pub(crate) out: Sink,
+    pub(crate) err: Sink,
 }
 
 impl Running {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
-        let out = Sink::of(child.stdout.take().unwrap());
-        Self { child, out }
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let (out, err) = (Sink::of(child.stdout.take().unwrap()), Sink::of(child.stderr.take().unwrap()));
+        Self { child, out, err }
     }
 
     /// Waits until it says so in a line of its own.
-    async fn says(&self, line: &str) {
+    pub(crate) async fn says(&self, line: &str) {
         eventually(SOON, line, || {
             let text = self.out.text();
             if text.lines().any(|said| said == line) { Ok(()) } else { Err(text) }
@@ -117,12 +119,15 @@ impl Running {
         .await;
     }
 
-    fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    async fn code(mut self) -> Option<i32> {
-        tokio::time::timeout(SOON, self.child.wait()).await.unwrap().unwrap().code()
+    pub(crate) async fn code(&mut self) -> Option<i32> {
+        let code = tokio::time::timeout(SOON, self.child.wait()).await.unwrap().unwrap().code();
+        self.out.ended().await;
+        self.err.ended().await;
+        code
     }
 }
 
@@ -139,21 +144,22 @@ async fn it_waits_until_no_router_has_a_request_open_there_and_undo_gives_it_bac
     let url = rig.leaving.url();
     let streams = rig.streams(1).await;
     let mut drain = Running::start(rig.drain(&[]));
-    drain.says(&line(&url, &rig.routers, ["has 0 open", "has 1 open"])).await;
+    drain.says(&line(&url, &rig.routers, ["nothing open", "1 decode"])).await;
     assert_eq!(rig.drained().await, [true, true]);
     assert_eq!(rig.asked().await, 0, "a request for an engine that leaves");
     // Longer than a round.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert!(drain.runs(), "it did not wait for the stream");
     drop(streams);
-    drain.says(&line(&url, &rig.routers, ["has 0 open", "has 0 open"])).await;
+    drain.says(&line(&url, &rig.routers, ["nothing open", "nothing open"])).await;
     assert_eq!(drain.code().await, Some(0));
 
-    let (code, out, err) = run(&mut rig.drain(&["--undo"])).await;
-    let said = line(&url, &rig.routers, ["gives it requests", "gives it requests"]) + "\n";
+    let (code, out, err) = run(&mut rig.drain(&["--abort"])).await;
+    let said = line(&url, &rig.routers, ["selectable", "selectable"]);
+    let said = format!("{said}\n{url}: taken back\n");
     assert_eq!((code, out, err), (Some(0), said, String::new()));
     assert_eq!((rig.drained().await, rig.asked().await), ([false, false], 4));
-    assert_eq!(run(&mut rig.drain(&["--undo", "--wait", "1s"])).await.0, Some(2), "nothing is waited for");
+    assert_eq!(run(&mut rig.drain(&["--abort"])).await.0, Some(0), "nothing is left to take back");
 }
 
 #[tokio::test]
@@ -164,10 +170,37 @@ async fn what_is_open_at_the_end_of_the_wait_is_exit_code_1_and_the_drain_stands
     let (code, out, err) = run(&mut rig.drain(&["--wait", "2s"])).await;
     let waited = asked.elapsed();
     assert!(waited >= Duration::from_secs(2), "{waited:?}");
-    let said = line(&rig.leaving.url(), &rig.routers, ["has 1 open", "has 0 open"]);
+    let said = line(&rig.leaving.url(), &rig.routers, ["1 decode", "nothing open"]);
     assert_eq!((code, out), (Some(1), said + "\n"), "a line where something changes: {err}");
-    assert!(err.contains("not drained in time; the drain stands, --undo takes it back"), "{err}");
+    assert!(err.contains("not drained in time; the drain stands, --abort takes it back"), "{err}");
     assert_eq!((rig.drained().await, rig.asked().await), ([true, true], 0));
+}
+
+/// An order that a router has is no news to it: one line of its audit, however long the wait.
+#[tokio::test]
+async fn each_router_is_told_once_and_told_why() {
+    let rig = Rig::start(&[]).await;
+    let _streams = rig.streams(0).await;
+    assert_eq!(run(&mut rig.drain(&["--wait", "3s"])).await.0, Some(1));
+    for router in &rig.routers {
+        let told = router.log_lines().into_iter().filter(|line| line["action"] == "endpoint.drain").count();
+        assert_eq!(told, 1, "{}", router.stderr());
+    }
+    // What there is to say goes with the order, also to a router that has a drain already.
+    let listed = rig.routers[0].admin_get("/endpoints").await.text();
+    let report = rig.routers[0].admin_get("/observer/inflight").await.text();
+    let router = Engine::start_tcp(Script::new(move |request| match request.path() {
+        "/endpoints" => Response::json(200, listed.clone()).into_steps(),
+        path if path.starts_with("/observer/inflight") => Response::json(200, report.clone()).into_steps(),
+        _ => Response::json(200, "{}").into_steps(),
+    }))
+    .await;
+    let more = ["--reason", "new disk", "--force-at", "2099-12-01T10:30:00Z", "--wait", "2s"];
+    run(drain(&rig.leaving.url(), &[], &["--admin", &router.url()]).args(more)).await;
+    let told: Vec<String> =
+        router.log.requests().iter().filter(|r| r.method == "PUT").map(|r| r.target.clone()).collect();
+    let query = "?reason=new%20disk&deadline=2099-12-01T10%3A30%3A00Z&force=true";
+    assert!(told.len() == 1 && told[0].ends_with(query), "{told:?}");
 }
 
 /// The headless Service names it until it has ended, so its requests are waited for too.
@@ -181,7 +214,7 @@ async fn a_router_that_is_leaving_takes_the_order_and_counts() {
     })
     .await;
     let mut drain = Running::start(rig.drain(&["--wait", "60s"]));
-    drain.says(&line(&rig.leaving.url(), &rig.routers, ["has 1 open", "has 0 open"])).await;
+    drain.says(&line(&rig.leaving.url(), &rig.routers, ["1 decode", "nothing open"])).await;
     assert_eq!(rig.drained().await, [true, true]);
     assert!(drain.runs());
     drop(streams);
@@ -192,16 +225,16 @@ async fn a_router_that_does_not_answer_is_exit_code_3_and_the_others_are_told() 
     let rig = Rig::start(&[]).await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = format!("http://{closed}");
-    for (more, drained) in [(&["--wait", "1s"][..], true), (&["--undo"], false)] {
+    for (more, drained) in [(&["--wait", "1s"][..], true), (&["--abort", "--wait", "1s"], false)] {
         let (code, out, err) = run(rig.drain(&["--admin", &silent]).args(more)).await;
         assert_eq!(code, Some(3), "{out}{err}");
         assert!(out.contains(&closed.to_string()) && out.contains("refused"), "{out}");
-        assert!(err.contains("not known to be done: a router did not answer"), "{err}");
+        assert!(err.contains("not known to be ") && err.contains("refused"), "{err}");
         assert_eq!(rig.drained().await, [drained; 2]);
     }
     let nameless = ["--admin", "http://no-such-name.invalid:9090", "--wait", "0s"];
     let (code, out, _) = run(&mut rig.drain(&nameless)).await;
-    assert!(code == Some(3) && out.contains("no-such-name.invalid:9090: "), "{code:?} {out}");
+    assert!(code == Some(3) && out.contains("no-such-name.invalid:9090 unknown: "), "{code:?} {out}");
 }
 
 #[tokio::test]
@@ -209,15 +242,17 @@ async fn an_engine_that_no_router_lists_is_exit_code_1_at_once() {
     let rig = Rig::start(&[]).await;
     for more in [&["--wait", "60s"][..], &["--undo"]] {
         let (code, out, err) = run(&mut drain("http://engine-9.engine:8000", &rig.routers, more)).await;
-        assert_eq!((code, out.matches("does not list it").count()), (Some(1), 2), "{err}");
+        let said = if more.len() == 2 { "does not know it" } else { "has nothing to take back" };
+        assert_eq!((code, out.matches(said).count()), (Some(1), 2), "{err}");
         assert!(err.contains("no router lists http://engine-9.engine:8000"), "{err}");
     }
-    // One that lists it is enough, and the slash at the end is no difference.
+    // One that does not list it is unknown, however many do, and the slash at the end is no difference.
     let other = Process::start(&["--worker", &rig.staying.url()]).await;
     let admin = format!("http://{}", other.admin);
     let url = rig.leaving.url() + "/";
-    let (code, out, err) = run(&mut drain(&url, &rig.routers, &["--admin", &admin])).await;
-    assert!(code == Some(0) && out.contains(&format!("{} does not list it", other.admin)), "{out}{err}");
+    let (code, out, err) = run(&mut drain(&url, &rig.routers, &["--admin", &admin, "--wait", "1s"])).await;
+    let said = format!("{} unknown: it does not know it", other.admin);
+    assert!(code == Some(3) && out.contains(&said), "{out}{err}");
     assert_eq!(rig.drained().await, [true, true]);
 }
 
@@ -231,17 +266,18 @@ async fn a_token_that_is_refused_is_said_at_once() {
     };
     let (right, wrong) = (written("right", "admin-token-1\n"), written("wrong", "admin-token-2\n"));
     let rig = Rig::start(&["--admin-token-file", &right]).await;
-    for more in [&[][..], &["--token-file", &wrong]] {
-        for kind in [&["--wait", "60s"][..], &["--undo"]] {
-            let (code, out, err) = run(rig.drain(more).args(kind)).await;
-            assert_eq!(code, Some(1), "{out}{err}");
-            for said in ["401", "this needs the admin token", "--token-file"] {
-                assert!(err.contains(said) && err.lines().count() == 1, "{err}");
-            }
+    let refused = |(code, out, err): (Option<i32>, String, String)| {
+        assert_eq!(code, Some(1), "{out}{err}");
+        for said in ["401", "this needs the admin token", "--token-file"] {
+            assert!(err.contains(said) && err.lines().count() == 1, "{err}");
         }
+    };
+    for more in [&[][..], &["--token-file", &wrong]] {
+        refused(run(rig.drain(more).args(["--wait", "60s"])).await);
         assert_eq!(rig.drained().await, [false, false]);
     }
     assert_eq!(run(&mut rig.drain(&["--token-file", &right])).await.0, Some(0));
+    refused(run(&mut rig.drain(&["--abort", "--token-file", &wrong])).await);
     assert_eq!(rig.drained().await, [true, true]);
     assert_eq!(run(rig.drain(&["--undo"]).env("TANDEM_TOKEN_FILE", &right)).await.0, Some(0));
     assert_eq!(rig.drained().await, [false, false]);
@@ -255,8 +291,10 @@ async fn a_router_that_takes_no_orders_from_here_is_said_at_once() {
     let rig = Rig::start(&[]).await;
     let mut listed = rig.routers[0].admin_get("/endpoints").await.json();
     listed["endpoints"].as_array_mut().unwrap().retain(|e| e["url"] == rig.leaving.url());
+    let report = rig.routers[0].admin_get("/observer/inflight").await.text();
     let router = Engine::start_tcp(Script::new(move |request| match request.path() {
         "/endpoints" => Response::json(200, listed.to_string()).into_steps(),
+        path if path.starts_with("/observer/inflight") => Response::json(200, report.clone()).into_steps(),
         _ => error(403, "only from this machine").into_steps(),
     }))
     .await;
@@ -282,7 +320,7 @@ async fn a_prefill_is_not_drained_while_it_keeps_kv() {
     client.send(&post_chat(chat_body("m", true))).await.unwrap();
     poll("the hand-off", async || at(&routers[0], &p).await["handoffs"] == 1).await;
     let mut drain = Running::start(drain(&p, &routers, &["--wait", "60s"]));
-    drain.says(&line(&p, &routers, ["has 0 open and 1 hand-offs", "has 0 open"])).await;
+    drain.says(&line(&p, &routers, ["1 hand-off", "nothing open"])).await;
     assert!(drain.runs());
     decode.reset_connections();
     assert_eq!(drain.code().await, Some(0));
@@ -295,7 +333,7 @@ async fn with_health_it_is_given_back_only_once_it_answers() {
     let mut rig = Rig::start(&[]).await;
     assert_eq!(run(&mut rig.drain(&[])).await.0, Some(0));
     let health = rig.leaving.url() + "/health";
-    let undo = ["--undo", "--health", &health];
+    let undo = ["--abort", "--health", &health];
     let refused = async |rig: &Rig, why: &str| {
         let (code, out, err) = run(&mut rig.drain(&undo)).await;
         assert_eq!((code, out.as_str()), (Some(3), ""), "{err}");
@@ -318,10 +356,10 @@ async fn with_health_it_is_given_back_only_once_it_answers() {
     // Nothing to take back: no reason to kill an engine that starts.
     let (code, out, err) = run(&mut drain("http://engine-9.engine:8000", &rig.routers, &undo)).await;
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
-    for wrong in [&["--health", &health][..], &["--undo", "--health", "https://x/health"]] {
+    for wrong in [&["--health", &health][..], &["--abort", "--health", "https://x/health"]] {
         let (code, _, err) = run(&mut rig.drain(wrong)).await;
         assert!(
-            code == Some(2) && err.contains(if wrong.len() == 2 { "--undo" } else { "--health: " }),
+            code == Some(2) && err.contains(if wrong.len() == 2 { "--abort" } else { "--health: " }),
             "{err}"
         );
     }

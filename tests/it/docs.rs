@@ -101,6 +101,8 @@ fn others() -> Vec<Failure> {
         leg(Fault::ConnectTimeout, Written::Nothing),
         leg(Fault::Local, Written::Nothing),
         leg(Fault::LocalPort, Written::Nothing),
+        Failure::Upstream(LegError::cut()),
+        Failure::Prefill { error: LegError::cut(), decode_asked: false },
     ];
     let after =
         [Fault::Lost, Fault::Malformed("x"), Fault::FirstByteTimeout, Fault::IdleTimeout, Fault::WriteStall];

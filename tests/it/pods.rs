@@ -1,5 +1,8 @@
 //! A router process whose engines are Pods of a fake API server, all on loopback: for what commands and consumers see.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use serde_json::Value;
 use tandem::testkit::engine::EngineHandle;
 use tandem::testkit::kube::{Credentials, FakeKube, FakeServer, PodSpec};
@@ -35,9 +38,23 @@ impl Cluster {
         self.server.url()
     }
 
+    /// The way to the API server.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.server.kubeconfig(self.dir.path(), Credentials::Nobody)
+    }
+
     /// A router with the service `chat`, whether it is ready or not. `more`: further lines of its configuration.
     pub(crate) async fn router(&self, more: &str) -> Process {
-        let kubeconfig = self.server.kubeconfig(self.dir.path(), Credentials::Nobody);
+        Process::launch(&["--config", self.config(more).to_str().unwrap()], true).await
+    }
+
+    /// In place of one that has ended, at its admin address.
+    pub(crate) async fn router_at(&self, admin: SocketAddr) -> Process {
+        Process::launch_at(admin, &["--config", self.config("").to_str().unwrap()]).await
+    }
+
+    fn config(&self, more: &str) -> PathBuf {
+        let kubeconfig = self.kubeconfig();
         let yaml = format!(
             "{more}\nkubernetes: {{ kubeconfig: {:?} }}\n\
              services: [{{ name: chat, discovery: {{ kubernetes: {{ selector: {{ app: llm }} }} }} }}]\n",
@@ -45,7 +62,7 @@ impl Cluster {
         );
         let file = self.dir.path().join("router.yaml");
         std::fs::write(&file, yaml).unwrap();
-        Process::launch(&["--config", file.to_str().unwrap()], true).await
+        file
     }
 
     /// The same, once it is ready.

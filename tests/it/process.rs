@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -63,7 +64,22 @@ impl Process {
     /// Serves when this returns, ready or not. `read`: its standard output is.
     pub(crate) async fn launch(flags: &[&str], read: bool) -> Self {
         let mut command = tandem("router");
-        let mut child = command.args(["--log-format", "json"]).args(flags).spawn().unwrap();
+        command.args(["--log-format", "json"]).args(flags);
+        Self::serving(command, read).await
+    }
+
+    /// In place of one that has ended: where that one had its admin listener.
+    pub(crate) async fn launch_at(admin: SocketAddr, flags: &[&str]) -> Self {
+        let mut command = bare("router");
+        let admin = admin.to_string();
+        command
+            .args(["--listen", "127.0.0.1:0", "--admin-listen", &admin, "--log-format", "json"])
+            .args(flags);
+        Self::serving(command, true).await
+    }
+
+    async fn serving(mut command: Command, read: bool) -> Self {
+        let mut child = command.spawn().unwrap();
         let out = if read { Sink::of(child.stdout.take().unwrap()) } else { Sink::default() };
         let err = Sink::of(child.stderr.take().unwrap());
         let serving = eventually(SOON, "the process to serve", || {
@@ -156,11 +172,16 @@ impl Process {
 
 /// A command line of the binary; `router` listens on free ports. `TANDEM_*` of the test's own environment are left out.
 pub(crate) fn tandem(subcommand: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
-    command.arg(subcommand);
+    let mut command = bare(subcommand);
     if subcommand == "router" {
         command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
     }
+    command
+}
+
+fn bare(subcommand: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    command.arg(subcommand);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TANDEM_")) {
         command.env_remove(name);
     }
@@ -177,7 +198,7 @@ pub(crate) async fn run(command: &mut Command) -> (Option<i32>, String, String) 
 
 /// Everything a stream of the process has said.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sink(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Sink(Arc<Mutex<Vec<u8>>>, Arc<AtomicBool>);
 
 impl Sink {
     #[expect(clippy::disallowed_methods, reason = "a test has no tracker")]
@@ -191,12 +212,18 @@ impl Sink {
             {
                 filled.0.lock().extend_from_slice(&piece[..n]);
             }
+            filled.1.store(true, Ordering::Release);
         });
         sink
     }
 
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock()).into_owned()
+    }
+
+    /// Waits until nothing more can come.
+    pub(crate) async fn ended(&self) {
+        poll("the end of a stream", async || self.1.load(Ordering::Acquire)).await;
     }
 
     /// The complete lines that are JSON.

@@ -224,9 +224,9 @@ async fn an_endpoint_that_leaves_the_file_takes_nothing_new_and_finishes_what_it
     let drain =
         async |more: &[&str]| run(tandem("drain").args([&a.url(), "--admin", &admin]).args(more)).await;
     let (code, out, err) = drain(&["--wait", "0s"]).await;
-    assert!(code == Some(1) && out.ends_with(" has 1 open\n"), "{code:?} {out}{err}");
-    let (code, out, err) = drain(&["--undo"]).await;
-    assert!(code == Some(1) && out.contains("does not list it"), "{code:?} {out}{err}");
+    assert!(code == Some(1) && out.ends_with(" 1 decode\n"), "{code:?} {out}{err}");
+    let (code, out, err) = drain(&["--abort"]).await;
+    assert!(code == Some(0) && out.contains("withdrawn by removed"), "{code:?} {out}{err}");
     let (code, out, _) = run(tandem("status").args(["--admin", &admin])).await;
     assert!(code == Some(0) && out.lines().any(|line| line.split_whitespace().eq(SERVES)), "{out}");
     let answer = client.read_response().await.unwrap();

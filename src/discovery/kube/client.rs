@@ -43,7 +43,7 @@ impl Connect for KubeConnect {
     }
 }
 
-async fn config(settings: &Kubernetes) -> Result<Config, String> {
+pub(super) async fn config(settings: &Kubernetes) -> Result<Config, String> {
     let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
     if let Some(path) = &settings.kubeconfig {
         let at = |error: &dyn fmt::Display| format!("kubernetes.kubeconfig {}: {error}", path.display());

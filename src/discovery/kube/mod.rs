@@ -1,5 +1,6 @@
 //! Pods from the Kubernetes API server. `kube` and its types stay in here.
 
+mod annotate;
 mod ask;
 mod backoff;
 mod client;
@@ -13,6 +14,10 @@ mod watch;
 /// the Role grants, and what a router really asks.
 pub const VERBS: &[&str] = &["list", "watch"];
 
+/// What `tandem drain` asks of Pods where it may, as the Role in `deploy/drain/rbac.yaml` has it. No router does.
+pub const DRAIN_VERBS: &[&str] = &["get", "patch"];
+
+pub use annotate::{Annotator, Found, Trouble, own_namespace};
 pub use client::{Connect, Connecting, KubeConnect};
 pub use list::{Decoded, Scope, decode_list};
 pub use run::Stream;

@@ -207,6 +207,34 @@ fn a_drain_mark_counts_with_any_value_and_its_value_is_told() {
     assert_eq!(reason(&labelled(&[("tandem.dev/drain", "false")]), &rules), Some(Reason::DrainAnnotation));
 }
 
+/// Whatever it is that withdraws the Pod.
+#[test]
+fn a_drains_order_is_read_and_told_whatever_else_counts() {
+    let rules = rules(EngineKind::Plain, Dialect::Vllm);
+    let drained = |also: &str| {
+        read(&changed(|pod| {
+            let value = "new disk; deadline=2026-12-01T11:30:00+01:00; force";
+            pod["metadata"]["annotations"]["tandem.dev/drain"] = value.into();
+            match also {
+                "deleting" => pod["metadata"]["deletionTimestamp"] = "2026-12-01T10:00:00Z".into(),
+                "not ready" => pod["status"]["conditions"] = serde_json::json!([]),
+                _ => {}
+            }
+        }))
+    };
+    let text = "new disk; deadline=2026-12-01T10:30:00Z; force";
+    for (also, why) in
+        [("", Reason::DrainAnnotation), ("deleting", Reason::Terminating), ("not ready", Reason::NotReady)]
+    {
+        let pod = drained(also);
+        assert_eq!(reason(&pod, &rules), Some(why), "{also}");
+        assert_eq!(order(&pod, &rules).unwrap().to_string(), text);
+    }
+    assert_eq!(detail(&drained(""), &rules), text);
+    assert_eq!(order(&labelled(&[("tandem.dev/drain", "")]), &rules), Some(DrainOrder::default()));
+    assert_eq!(order(&labelled(&[]), &rules), None);
+}
+
 #[test]
 fn a_worker_document_that_cannot_be_read_is_a_reason() {
     let rules = rules(VLLM, Dialect::Infera);

@@ -1,6 +1,8 @@
 //! What dispatch hands to the relay, and reading error answers whole, so that they can be given up for another attempt
 //! or made presentable.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -33,6 +35,7 @@ pub(super) enum Gathered {
 
 /// Reads an error body to its end, waiting at most `idle` for each part, and until `deadline` for all of it.
 pub(super) async fn gather(
+    leg: &Leg,
     conn: &mut Conn,
     head: &Head,
     idle: Option<Duration>,
@@ -44,7 +47,7 @@ pub(super) async fn gather(
     }
     let mut body = BytesMut::new();
     while body.len() <= MAX_ERROR_BODY {
-        match next(conn, &mut decoder, idle, deadline).await {
+        match next(Some(leg), conn, &mut decoder, idle, deadline).await {
             Ok(Some(data)) => body.extend_from_slice(&data),
             Ok(None) => return Gathered::Whole(body.freeze()),
             Err(fault) => return Gathered::Failed(LegError::in_answer(fault)),
@@ -53,8 +56,9 @@ pub(super) async fn gather(
     Gathered::TooLarge(body.freeze(), decoder)
 }
 
-/// The next payload, or `None` at the end.
+/// The next payload, or `None` at the end. Of a leg that a drain cuts there is none.
 pub(super) async fn next(
+    leg: Option<&Leg>,
     conn: &mut Conn,
     decoder: &mut Decoder,
     idle: Option<Duration>,
@@ -66,18 +70,20 @@ pub(super) async fn next(
             Frame::End => return Ok(None),
             Frame::NeedMore => {}
         }
+        let read = poll_fn(|cx| match conn.poll_fill(cx) {
+            Poll::Pending if leg.is_some_and(Leg::ends_cut) => Poll::Ready(Err(Fault::Cut)),
+            polled => polled.map_err(|_| Fault::Lost),
+        });
         let until = idle.map(|limit| clock::now() + limit).into_iter().chain(deadline).min();
         let read = match until {
             Some(at) if deadline == Some(at) => {
-                timeout_at(at, conn.fill()).await.map_err(|_| Fault::TotalTimeout)?
+                timeout_at(at, read).await.map_err(|_| Fault::TotalTimeout)?
             }
-            Some(at) => timeout_at(at, conn.fill()).await.map_err(|_| Fault::IdleTimeout)?,
-            None => conn.fill().await,
+            Some(at) => timeout_at(at, read).await.map_err(|_| Fault::IdleTimeout)?,
+            None => read.await,
         };
-        match read {
-            Ok(n) if n > 0 => {}
-            Ok(_) if decoder.eof().is_ok() => return Ok(None),
-            _ => return Err(Fault::Lost),
+        if read? == 0 {
+            return decoder.eof().map(|()| None).map_err(|()| Fault::Lost);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One attempt: a connection, the last bit check, the exchange.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,9 +32,15 @@ pub(super) async fn attempt(
     deadline: Option<Instant>,
     fresh: bool,
 ) -> Attempt {
-    match connect(worker, leg.endpoint(), timeouts.connect, deadline, fresh).await {
-        Ok(found) => send(leg, found, out, timeouts, deadline).await,
-        Err(fault) => Attempt::Failed(LegError::before_write(fault)),
+    let found = {
+        let connecting = pin!(connect(worker, leg.endpoint(), timeouts.connect, deadline, fresh));
+        leg.unless_cut(connecting).await
+    };
+    match found {
+        Some(Ok(found)) => send(leg, found, out, timeouts, deadline).await,
+        Some(Err(fault)) => Attempt::Failed(LegError::before_write(fault)),
+        // Nothing of it was sent, so nothing is lost with it.
+        None => Attempt::Withdrawn,
     }
 }
 

@@ -48,8 +48,9 @@ impl Reason {
 /// May a request whose leg failed without a usable answer be tried again?
 pub(super) fn after_error(error: &LegError) -> Option<Reason> {
     match (error.fault, error.written) {
-        // The client's own time is up; or we are short of what every attempt needs, and more of them make it worse.
-        (Fault::TotalTimeout | Fault::Local, _) => None,
+        // The client's own time is up; or we are short of what every attempt needs, and more of them make it worse; or we ended it
+        // ourselves, and it may have run.
+        (Fault::TotalTimeout | Fault::Local | Fault::Cut, _) => None,
         (Fault::Connect | Fault::LocalPort | Fault::ConnectTimeout, _) => Some(Reason::Connect),
         _ if error.is_reuse_race() => Some(Reason::ReuseRace),
         // An answer that began proves that the engine acts on the request.
@@ -113,6 +114,8 @@ mod tests {
             (Fault::FirstByteTimeout, All, false, None),
             (Fault::Malformed("x"), All, true, None),
             (Fault::TotalTimeout, Nothing, false, None),
+            (Fault::Cut, All, false, None),
+            (Fault::Cut, Nothing, false, None),
         ];
         for (fault, written, answered, expected) in table {
             assert_eq!(

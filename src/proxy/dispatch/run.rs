@@ -129,7 +129,7 @@ async fn judge(
     let head = answer.head;
     let status = head.status;
     let idle = ticket.worker.shared.timeouts.idle;
-    let body = match gather(&mut conn, &head, idle, job.deadline).await {
+    let body = match gather(&leg, &mut conn, &head, idle, job.deadline).await {
         Gathered::Whole(body) => body,
         Gathered::TooLarge(prefix, decoder) => {
             return Some(Ok(Answer::Stream { conn, head, prefix, decoder, reusable, leg }));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::cut::RelayedEngine;
 use crate::config::Timeouts;
 use crate::drain::{Phase, Phases};
 use crate::types::clock::{self, Instant};
@@ -38,6 +39,8 @@ pub enum Expired {
     Idle,
     /// The client takes none of the bytes that wait for it.
     WriteStall,
+    /// The same, while its request was cut by a drain.
+    Cut,
 }
 
 /// Times are microseconds after `born`; 0 is "not now".
@@ -72,6 +75,8 @@ pub struct Downstream {
     left: AtomicBool,
     /// On HTTP/2 bytes between requests are frames of the connection, not a head.
     h2: AtomicBool,
+    /// HTTP/1.1: whose bytes are relayed on it.
+    pub engine: RelayedEngine,
 }
 
 impl Downstream {
@@ -97,6 +102,7 @@ impl Downstream {
             awaits_engine: AtomicBool::new(false),
             left: AtomicBool::new(false),
             h2: AtomicBool::new(false),
+            engine: RelayedEngine::default(),
         })
     }
 

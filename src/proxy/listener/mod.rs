@@ -6,6 +6,7 @@
 
 mod accept;
 mod conn;
+mod cut;
 mod downstream;
 mod leave;
 mod linger;

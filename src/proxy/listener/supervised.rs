@@ -14,10 +14,11 @@ use std::time::Duration;
 use tokio::sync::futures::OwnedNotified;
 use tokio::time::{Sleep, sleep_until};
 
+use super::cut::{Cut, RelayedEngine};
 use super::downstream::{Downstream, Expired};
 use super::leave::{Leave, Order};
 use crate::config::Timeouts;
-use crate::drain::{Phase, Phases};
+use crate::drain::{Moment, Phase, Phases};
 use crate::types::clock::{self, Instant};
 
 /// A connection that can be asked to finish its open requests and take no more.
@@ -42,6 +43,7 @@ pub(super) struct Supervised<C> {
     timer: Pin<Box<Sleep>>,
     phase: PhaseChange,
     leave: Leave,
+    cut: Cut,
     /// The goodbye was said, and is waited for until then.
     goodbye: Option<Instant>,
 }
@@ -50,7 +52,7 @@ impl<C: Graceful> Supervised<C> {
     pub(super) fn new(conn: C, down: Arc<Downstream>, timeouts: Arc<Timeouts>) -> Self {
         let phase = PhaseChange::new(&down.phases);
         let timer = Box::pin(sleep_until(clock::now() + tick(&timeouts)));
-        Self { conn, down, timeouts, timer, phase, leave: Leave::Staying, goodbye: None }
+        Self { conn, down, timeouts, timer, phase, leave: Leave::Staying, cut: Cut::default(), goodbye: None }
     }
 }
 
@@ -93,7 +95,7 @@ impl<C: Graceful> Future for Supervised<C> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         clock::refresh();
         let this = self.get_mut();
-        let _ = this.phase.poll(cx, &this.down.phases);
+        let before = this.phase.poll(cx, &this.down.phases);
         loop {
             // Before the leave is looked at: a request whose bytes are here counts as open.
             if Pin::new(&mut this.conn).poll(cx).is_ready() {
@@ -102,11 +104,18 @@ impl<C: Graceful> Future for Supervised<C> {
             if this.down.has_left() {
                 return Poll::Ready(None);
             }
-            match this.leave.poll(cx, this.phase.seen, &this.down, C::may_finish) {
+            match this.leave.poll(cx, this.phase.seen.phase(), &this.down, C::may_finish) {
                 Poll::Pending => break,
                 Poll::Ready(Order::Finish) => this.conn.finish(),
                 Poll::Ready(Order::Drop) => return Poll::Ready(None),
             }
+        }
+        let engine = &this.down.engine;
+        if let Some(before) = before {
+            this.cut.look(&this.down.phases, before, engine);
+        }
+        if this.cut.poll(cx, engine).is_ready() {
+            return Poll::Ready(Some(Expired::Cut));
         }
         while this.timer.as_mut().poll(cx).is_ready() {
             match this.look(cx) {
@@ -133,30 +142,27 @@ fn tick(timeouts: &Timeouts) -> Duration {
 /// again only after the phase has moved. That is sound because the wrapped futures are whole tasks, whose waker never
 /// changes.
 pub(super) struct PhaseChange {
-    seen: Phase,
+    seen: Moment,
     notified: Pin<Box<OwnedNotified>>,
     registered: bool,
 }
 
 impl PhaseChange {
     pub(super) fn new(phases: &Phases) -> Self {
-        Self { seen: Phase::Running, notified: Box::pin(phases.changed()), registered: false }
+        Self { seen: phases.moment(), notified: Box::pin(phases.changed()), registered: false }
     }
 
-    /// The new phase, once per change.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, phases: &Phases) -> Option<Phase> {
-        let now = phases.now();
-        if self.registered && now == self.seen {
+    /// What was seen before, once per change.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, phases: &Phases) -> Option<Moment> {
+        if self.registered && phases.moment() == self.seen {
             return None;
         }
         while self.notified.as_mut().poll(cx).is_ready() {
             self.notified.set(phases.changed());
         }
         self.registered = true;
-        let now = phases.now();
-        let moved = now != self.seen;
-        self.seen = now;
-        moved.then_some(now)
+        let before = std::mem::replace(&mut self.seen, phases.moment());
+        (self.seen != before).then_some(before)
     }
 }
 
@@ -171,6 +177,8 @@ pub struct StreamProgress {
     blocked: AtomicU64,
     /// It is being given up because the client took no bytes of it.
     stalled: AtomicBool,
+    /// Whose bytes it relays.
+    pub(crate) engine: RelayedEngine,
 }
 
 tokio::task_local! {
@@ -180,7 +188,12 @@ tokio::task_local! {
 
 impl StreamProgress {
     fn new() -> Self {
-        Self { born: clock::now(), blocked: AtomicU64::new(0), stalled: AtomicBool::new(false) }
+        Self {
+            born: clock::now(),
+            blocked: AtomicU64::new(0),
+            stalled: AtomicBool::new(false),
+            engine: RelayedEngine::default(),
+        }
     }
 
     pub(crate) fn gave_frame(&self) {
@@ -211,6 +224,7 @@ pub(super) struct StreamTask<F> {
     limit: Option<Duration>,
     timer: Option<Pin<Box<Sleep>>>,
     phase: PhaseChange,
+    cut: Cut,
 }
 
 impl<F: Future> StreamTask<F> {
@@ -220,6 +234,7 @@ impl<F: Future> StreamTask<F> {
             inner: Box::pin(STREAM.scope(Arc::clone(&progress), future)),
             progress,
             phase: PhaseChange::new(&down.phases),
+            cut: Cut::default(),
             timer: limit.map(|d| Box::pin(sleep_until(clock::now() + d))),
             down,
             limit,
@@ -240,8 +255,15 @@ impl<F: Future> Future for StreamTask<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         clock::refresh();
         let this = self.get_mut();
-        let _ = this.phase.poll(cx, &this.down.phases);
+        let before = this.phase.poll(cx, &this.down.phases);
         if this.inner.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let engine = &this.progress.engine;
+        if let Some(before) = before {
+            this.cut.look(&this.down.phases, before, engine);
+        }
+        if this.cut.poll(cx, engine).is_ready() {
             return Poll::Ready(());
         }
         let Some(limit) = this.limit else { return Poll::Pending };

@@ -1,7 +1,10 @@
 //! One request on one engine: the hold on it, and its one outcome (I7).
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -24,6 +27,8 @@ pub struct Leg {
     started: Instant,
     first_byte: Option<Duration>,
     outcome: LegOutcome,
+    /// How often its engine had been cut when it took its hold.
+    cuts: u32,
     /// Boxed: a plain engine's leg has none.
     pair: Option<Box<Paired>>,
 }
@@ -36,8 +41,16 @@ struct Paired {
     ruling: Option<Arc<Ruling>>,
     /// Where the time of the leg is left, microseconds.
     time: Option<Arc<AtomicU64>>,
-    /// Who waits for the end of the leg.
-    told: Option<oneshot::Sender<()>>,
+    beside: Option<Beside>,
+}
+
+/// A prefill's leg that goes on beside the decode's, in a task of its own.
+#[derive(Debug)]
+struct Beside {
+    /// Sent when that is to end at once; dropped with the decode's leg.
+    end: oneshot::Sender<()>,
+    engine: Arc<Endpoint>,
+    cuts: u32,
 }
 
 /// What the attempt says of a leg that it does not own: that counts, whatever the leg comes to afterwards.
@@ -76,6 +89,7 @@ impl Leg {
     pub fn new(hold: Hold<Endpoint>, metrics: Arc<ServiceMetrics>) -> Self {
         Self {
             stage: None,
+            cuts: hold.endpoint().cuts(),
             hold,
             metrics,
             started: clock::recent(),
@@ -100,16 +114,44 @@ impl Leg {
     }
 
     /// Polls `exchange` for the first time, in which it writes its first byte; from then on the leg runs.
-    pub async fn first_byte_of<F: Future>(&mut self, exchange: F) -> F::Output {
-        let mut exchange = std::pin::pin!(exchange);
-        std::future::poll_fn(|cx| {
+    pub async fn first_byte_of<T>(
+        &mut self,
+        exchange: impl Future<Output = Result<T, LegError>>,
+    ) -> Result<T, LegError> {
+        let mut exchange = pin!(exchange);
+        poll_fn(|cx| {
             let polled = exchange.as_mut().poll(cx);
             if let Some(stage) = &mut self.stage {
                 stage.written();
             }
-            polled
+            if polled.is_pending() && self.ends_cut() { Poll::Ready(Err(LegError::cut())) } else { polled }
         })
         .await
+    }
+
+    /// Waits for `future`; `None` when a drain cuts the leg meanwhile. The task is woken for that by its connection, as it is
+    /// at a shutdown. The future is taken where it stands: one passed by value would have room in the caller's twice.
+    pub fn unless_cut<F: Future>(&self, mut future: Pin<&mut F>) -> impl Future<Output = Option<F::Output>> {
+        poll_fn(move |cx| {
+            let polled = future.as_mut().poll(cx);
+            if polled.is_pending() && self.ends_cut() { Poll::Ready(None) } else { polled.map(Some) }
+        })
+    }
+
+    /// What was open on its engine was cut after it took its hold.
+    #[inline]
+    pub fn is_cut(&self) -> bool {
+        self.endpoint().cuts() != self.cuts
+    }
+
+    /// How often its engine had been cut when it took its hold.
+    pub fn cuts(&self) -> u32 {
+        self.cuts
+    }
+
+    /// A leg of a concurrent pair is ended by its pair, as gently as its engine needs.
+    pub fn ends_cut(&self) -> bool {
+        self.is_cut() && self.pair.as_ref().is_none_or(|pair| pair.ruling.is_none())
     }
 
     /// From here on the engine is sent an abort when the leg ends before its time.
@@ -127,9 +169,17 @@ impl Leg {
         self.paired().time = Some(cell);
     }
 
-    /// `end` is dropped with the leg.
-    pub fn tell_end(&mut self, end: oneshot::Sender<()>) {
-        self.paired().told = Some(end);
+    /// A prefill's leg on `engine` goes on beside this one. `end` is dropped with this leg, or used when that one is cut.
+    pub fn goes_beside(&mut self, engine: &Arc<Endpoint>, cuts: u32, end: oneshot::Sender<()>) {
+        self.paired().beside = Some(Beside { end, engine: Arc::clone(engine), cuts });
+    }
+
+    /// Ends a prefill's leg beside this one if a drain has cut it.
+    pub fn end_cut_beside(&mut self) {
+        let Some(pair) = &mut self.pair else { return };
+        if let Some(beside) = pair.beside.take_if(|beside| beside.engine.cuts() != beside.cuts) {
+            let _ = beside.end.send(());
+        }
     }
 
     fn paired(&mut self) -> &mut Paired {
@@ -159,6 +209,10 @@ impl Leg {
         self.outcome = match error.fault {
             Fault::Connect | Fault::ConnectTimeout => LegOutcome::ConnectFailed,
             Fault::TotalTimeout | Fault::Local | Fault::LocalPort => LegOutcome::Cancelled,
+            Fault::Cut => {
+                self.endpoint().leg_forced();
+                LegOutcome::Cancelled
+            }
             _ if error.is_timeout() => LegOutcome::Timeout,
             _ => LegOutcome::Error,
         };

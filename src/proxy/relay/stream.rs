@@ -11,6 +11,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::time::{Sleep, sleep_until};
 use super::leg::Leg;
 use super::observe::{Observer, StreamFault};
 use super::ticket::Ticket;
+use crate::drain::{Moment, Phase};
 use crate::metrics::GapStats;
 use crate::proxy::error::Failure;
 use crate::proxy::listener::{STREAM, StreamProgress};
@@ -75,6 +77,8 @@ pub struct Relay {
     handed: u64,
     state: State,
     h2: Option<Arc<StreamProgress>>,
+    /// The phase and the cuts as last looked at.
+    seen: Moment,
     ticket: Box<Ticket>,
 }
 
@@ -113,8 +117,11 @@ impl Relay {
             handed: ticket.down().flush_count(),
             state: State::Streaming,
             h2: STREAM.try_with(Arc::clone).ok(),
+            seen: Moment::NEVER,
             ticket,
         });
+        let engine = relay.up.as_ref().map_or(0, |up| up.leg.endpoint().id);
+        relay.relays(engine);
         if over {
             // Nothing will be asked of a body without bytes (204, HEAD, length 0): it ends here.
             relay.finish();
@@ -147,6 +154,13 @@ impl Relay {
             State::Done => return Poll::Ready(None),
             State::Aborting => return Poll::Ready(Some(Err(Aborted))),
             State::Flushing(count, until) => return self.poll_flushed(cx, count, until),
+        }
+        let moment = self.ticket.down().phases.moment();
+        if self.seen != moment && self.is_cut(moment) {
+            return match self.fail(&Failure::Upstream(LegError::cut())) {
+                Some(event) => Poll::Ready(Some(Ok(event))),
+                None => self.poll_frame(cx),
+            };
         }
         match ready!(self.poll_data(cx, resumed)) {
             Ok(Some(data)) => Poll::Ready(Some(Ok(self.give(data)))),
@@ -182,7 +196,7 @@ impl Relay {
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(lost(Fault::Lost))),
                 Poll::Pending => {
-                    if self.ticket.down().is_forced() {
+                    if self.seen.phase() >= Phase::Forcing {
                         return Poll::Ready(Err(Failure::Forced));
                     }
                     return self.poll_limits(cx, resumed).map(Err);
@@ -206,6 +220,24 @@ impl Relay {
             } else {
                 return Poll::Ready(lost(fault));
             }
+        }
+    }
+
+    /// Something changed: whether a drain has cut this leg. A prefill's beside it ends here if that was cut.
+    fn is_cut(&mut self, moment: Moment) -> bool {
+        self.seen = moment;
+        // Who cut marked the engine first, and the count of cuts after that.
+        fence(Ordering::Acquire);
+        let Some(up) = &mut self.up else { return false };
+        up.leg.end_cut_beside();
+        up.leg.is_cut()
+    }
+
+    /// Whose bytes go to the client: its task must know where hyper does not ask this body.
+    fn relays(&self, engine: u64) {
+        match &self.h2 {
+            Some(progress) => progress.engine.set(engine),
+            None => self.ticket.down().engine.set(engine),
         }
     }
 
@@ -242,6 +274,7 @@ impl Relay {
     /// The message is complete: the connection goes home, the hold ends, the outcome is known.
     fn finish(&mut self) {
         self.state = State::Done;
+        self.relays(0);
         let Some(up) = self.up.take() else { return };
         let Upstream { conn, reusable, mut leg, outcome, .. } = up;
         let (request, on_leg) = match self.observer.fault {
@@ -260,6 +293,7 @@ impl Relay {
 
     /// Ends the leg and the outcome. What is left to say to the client, if the answer can carry it.
     fn fail(&mut self, failure: &Failure) -> Option<Frame<Bytes>> {
+        self.relays(0);
         if let Some(mut up) = self.up.take()
             && let Failure::Upstream(error) = failure
         {
@@ -298,6 +332,12 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        self.relays(0);
+        // Cut, and its client did not even make room for the error.
+        if let Some(up) = self.up.as_mut().filter(|up| up.leg.is_cut()) {
+            up.leg.fail(&LegError::cut());
+            self.ticket.rescued(&rescue(&Failure::Upstream(LegError::cut())));
+        }
         let shared = Arc::clone(&self.ticket.worker.shared);
         if let Some(metrics) = self.ticket.service.as_ref().and_then(|s| shared.services.get(s.index)) {
             self.gaps.flush(metrics);

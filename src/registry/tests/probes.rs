@@ -26,8 +26,7 @@ fn a_withdrawal_cancels_the_probe_and_its_verdict_counts_for_nothing() {
         let mut rig = Rig::new(&[probed()]);
         rig.up("a", 1, "192.0.2.1");
         let first = rig.last_job();
-        let verdict =
-            if departs { PodVerdict::Gone(reason) } else { PodVerdict::Withdraw { reason, detail: None } };
+        let verdict = if departs { PodVerdict::Gone(reason) } else { PodVerdict::withdraw(reason) };
         rig.apply(vec![update(0, "a", 0, verdict)]);
         assert!(first.cancel.is_cancelled(), "{reason:?}");
         rig.verdict(&first, Ok(Facts::default()));

@@ -9,6 +9,8 @@ use crate::types::role::Role;
 
 #[path = "addresses.rs"]
 mod addresses;
+#[path = "orders.rs"]
+mod orders;
 #[path = "probes.rs"]
 mod probes;
 
@@ -71,7 +73,7 @@ fn register(uid: &str, created: i64, listeners: Vec<Listener>) -> PodUpdate {
 }
 
 fn withdraw(uid: &str, reason: Reason) -> PodUpdate {
-    update(0, uid, 0, PodVerdict::Withdraw { reason, detail: None })
+    update(0, uid, 0, PodVerdict::withdraw(reason))
 }
 
 impl Rig {
@@ -139,7 +141,7 @@ impl Rig {
     }
 
     fn drain(&mut self, id: u64, drain: bool) -> Ordered {
-        self.writer.order(id, drain)
+        self.writer.order(id, drain.then(DrainOrder::default))
     }
 
     fn last_job(&self) -> Job {
@@ -248,7 +250,7 @@ fn every_change_is_a_newer_snapshot_and_what_is_no_change_is_none() {
 #[test]
 fn pods_without_an_endpoint_are_noted_with_their_reason() {
     let mut rig = Rig::plain();
-    let why = PodVerdict::Withdraw { reason: Reason::NoPort, detail: Some("none".into()) };
+    let why = PodVerdict::Withdraw { reason: Reason::NoPort, detail: Some("none".into()), order: None };
     rig.apply(vec![update(0, "b", 1, why), withdraw("a", Reason::NotReady)]);
     assert_eq!(rig.notes().len(), 2);
     rig.apply(vec![withdraw("b", Reason::Terminating)]);

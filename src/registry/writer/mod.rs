@@ -3,7 +3,9 @@
 //! A withdrawal acts on the gate at once; the snapshot that says so follows. What is added is published once everything that
 //! it displaces is withdrawn.
 
+mod orders;
 mod pods;
+mod split;
 mod statics;
 
 use std::collections::{HashMap, HashSet};
@@ -21,12 +23,14 @@ use super::listener::PodBatch;
 use super::member::Member;
 use super::reason::Reason;
 use super::snapshot::{Departed, Service, Snapshot, View};
-use super::split::{Split, SplitSource};
 use super::sync::Synced;
 use crate::config;
+use crate::drain::Phases;
 use crate::metrics::EndpointFamilies;
 use crate::types::clock::{self, Instant};
+use crate::types::drain_order::DrainOrder;
 use pods::Books;
+pub use split::{SplitApplied, SplitOrder};
 
 /// Changes waiting for the writer; senders wait when it is full.
 const QUEUE: usize = 256;
@@ -42,9 +46,9 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// What can be asked of the writer.
 #[derive(Debug)]
 pub enum Change {
-    /// Take no new request on this endpoint (admin; volatile).
-    Withdraw(u64, oneshot::Sender<Ordered>),
-    /// Take new requests again.
+    /// Take no new request on this endpoint (admin; volatile). Instead of an earlier order, if there was one.
+    Withdraw(u64, DrainOrder, oneshot::Sender<Ordered>),
+    /// Take new requests again; ends all of the order.
     Restore(u64, oneshot::Sender<Ordered>),
     /// The services as configured now, the same ones in the same order. Endpoints that stay keep everything; others are new,
     /// or withdrawn for good.
@@ -68,26 +72,6 @@ pub enum Ordered {
     /// nothing else withdraws it any more.
     Unchanged,
     Changed,
-}
-
-/// An operator's split. Its entries were looked at already.
-#[derive(Debug)]
-pub struct SplitOrder {
-    /// Position of the service.
-    pub service: usize,
-    pub entries: Option<Vec<config::SplitEntry>>,
-    /// Only over this version.
-    pub expected: Option<u64>,
-}
-
-/// What an operator's split came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SplitApplied {
-    /// In force, with this version.
-    Applied(u64),
-    /// Another version is in force.
-    Conflict(u64),
-    Unknown,
 }
 
 /// What a change of the services came to.
@@ -114,6 +98,8 @@ pub struct Writer {
     threads: usize,
     families: EndpointFamilies,
     lanes: Option<Arc<dyn Lanes>>,
+    /// Whom to tell that what is open on an endpoint is cut.
+    phases: Option<Arc<Phases>>,
     /// Number of the last probe.
     job: u64,
     /// When services that have their list stop waiting for verdicts.
@@ -161,6 +147,7 @@ impl Writer {
             threads,
             families: families.clone(),
             lanes: None,
+            phases: None,
             job: 0,
             verdicts_by: HashMap::new(),
             dirty: Dirty::default(),
@@ -172,6 +159,11 @@ impl Writer {
     /// Asks engines behind Pods there before their first request. Without lanes they stay out.
     pub fn ask(&mut self, lanes: Arc<dyn Lanes>) {
         self.lanes = Some(lanes);
+    }
+
+    /// Wakes requests through `phases` when a drain cuts them. Without, they notice when they are woken by something else.
+    pub fn cut_through(&mut self, phases: Arc<Phases>) {
+        self.phases = Some(phases);
     }
 
     /// Version of the newest snapshot, as it changes.
@@ -206,13 +198,13 @@ impl Writer {
 
     fn wakes_at(&self) -> Option<Instant> {
         let sweep = (!self.departed.is_empty()).then(|| clock::now() + SWEEP);
-        self.verdicts_by.values().copied().chain(sweep).min()
+        self.verdicts_by.values().copied().chain(sweep).chain(self.cuts_at()).min()
     }
 
     fn apply(&mut self, change: Change) {
         match change {
-            Change::Withdraw(id, done) => _ = done.send(self.order(id, true)),
-            Change::Restore(id, done) => _ = done.send(self.order(id, false)),
+            Change::Withdraw(id, order, done) => _ = done.send(self.order(id, Some(order))),
+            Change::Restore(id, done) => _ = done.send(self.order(id, None)),
             Change::Services(services, done) => {
                 // What came before belongs to the services as they were.
                 self.flush();
@@ -229,53 +221,18 @@ impl Writer {
         }
     }
 
-    /// An operator's order.
-    fn order(&mut self, id: u64, drain: bool) -> Ordered {
-        let Some(member) = self.members.get_mut(&id) else { return Ordered::Unknown };
-        if std::mem::replace(&mut member.drained, drain) == drain {
-            return Ordered::Unchanged;
-        }
-        member.endpoint.set_drained(drain);
-        member.settle();
-        let action = if drain { "withdrawn by an operator; volatile" } else { "restored by an operator" };
-        info!(endpoint = %member.endpoint.url, holds = member.endpoint.holds(), "{action}");
-        // A gate alone already decides; a new version tells readers that something changed.
-        self.dirty.any = true;
-        self.flush();
-        Ordered::Changed
-    }
-
-    /// Whole or not at all, and in force when this returns.
-    fn split(&mut self, order: SplitOrder) -> SplitApplied {
-        self.flush();
-        let before = self.view.load_full();
-        let Some(service) = before.services.get(order.service) else { return SplitApplied::Unknown };
-        if order.expected.is_some_and(|expected| expected != service.split_version) {
-            return SplitApplied::Conflict(service.split_version);
-        }
-        let version = service.split_version + 1;
-        let split = match order.entries {
-            Some(entries) => Some(Split::new(version, SplitSource::Admin, entries)),
-            None => service.config.split.clone().map(|e| Split::new(version, SplitSource::File, e)),
-        };
-        let mut services = before.services.clone();
-        services[order.service] = Arc::new(service.with_split(split, version));
-        let (notes, departed) = (Arc::clone(&before.notes), Arc::clone(&before.departed));
-        self.publish(Snapshot::with(before.version + 1, services, notes, departed));
-        info!(service = %service.config.name, version, "another split is in force");
-        SplitApplied::Applied(version)
-    }
-
     fn probed(&mut self, Probed { id, job, result }: Probed) {
         let Some(member) = self.members.get_mut(&id) else { return };
         member.judge(job, result);
         self.dirty.any |= member.settle();
     }
 
-    /// What time alone changes: services that waited long enough for verdicts, endpoints that left long enough ago.
+    /// What time alone changes: services that waited long enough for verdicts, drains whose deadline came, endpoints that left
+    /// long enough ago.
     fn tick(&mut self) {
         self.judge_readiness();
         let now = clock::now();
+        self.cut_due(now);
         let before = self.departed.len();
         self.departed.retain(|gone| {
             let endpoint = &gone.endpoint;
@@ -347,7 +304,8 @@ impl Writer {
     /// Withdraws an endpoint for good. It stays known until its last request is over.
     fn depart(&mut self, id: u64, reason: Reason) {
         let Some(member) = self.members.remove(&id) else { return };
-        let (endpoint, service) = (Arc::clone(&member.endpoint), member.service);
+        let (endpoint, service, orders) =
+            (Arc::clone(&member.endpoint), member.service, member.orders.clone());
         let holds = endpoint.withdraw(reason);
         info!(endpoint = %endpoint.url, role = endpoint.role.as_str(), reason = reason.as_str(), holds, "endpoint left");
         self.dirty.left.entry(service).or_default().insert(id);
@@ -355,7 +313,7 @@ impl Writer {
             added.retain(|e| e.id != id);
         }
         self.dirty.departed = true;
-        self.departed.push(Departed { service, endpoint, at: clock::now(), drained: member.drained });
+        self.departed.push(Departed { service, endpoint, at: clock::now(), orders });
     }
 }
 

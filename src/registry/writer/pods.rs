@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::super::listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerdict};
+use super::super::orders::Orders;
 use super::super::snapshot::PodNote;
 use super::super::sync::Synced;
 use super::{Departed, Endpoint, Member, Reason, Writer, clock, info};
@@ -61,6 +62,12 @@ impl Books {
         notes.into()
     }
 
+    /// Ids of the Pod's endpoints.
+    pub(super) fn endpoints(&self, service: usize, uid: &str) -> Vec<u64> {
+        let entry = self.services.get(service).and_then(|book| book.get(uid));
+        entry.map_or_else(Vec::new, |entry| entry.endpoints.clone())
+    }
+
     fn entry(&mut self, service: usize, pod: &Arc<PodId>) -> Option<&mut Entry> {
         let book = self.services.get_mut(service)?;
         let (endpoints, born) = (Vec::new(), Born::default());
@@ -95,8 +102,13 @@ impl Writer {
     fn pod(&mut self, PodUpdate { service, pod, born, verdict }: PodUpdate) {
         match verdict {
             PodVerdict::Gone(reason) => self.pod_gone(service, &pod, reason),
-            PodVerdict::Withdraw { reason, detail } => self.withdraw_pod(service, &pod, reason, detail),
+            PodVerdict::Withdraw { reason, detail, order } => {
+                self.withdraw_pod(service, &pod, reason, detail);
+                self.pod_order(service, &pod, order.as_ref());
+            }
             PodVerdict::Register { listeners, epoch } => {
+                // Before anything can come back: an order that ended forces nothing.
+                self.pod_order(service, &pod, None);
                 self.register_pod(service, &pod, born, listeners, epoch);
             }
         }
@@ -176,9 +188,10 @@ impl Writer {
             self.depart(id, Reason::Replaced);
         }
         for listener in new {
-            let (endpoint, drained) = self.revived(&listener).unwrap_or_else(|| {
+            let (endpoint, orders) = self.revived(&listener).unwrap_or_else(|| {
                 let metrics = |url: &str, role| self.families.for_endpoint(url, role);
-                (Endpoint::new(&listener, self.threads, &config.config.upstream, metrics), false)
+                let endpoint = Endpoint::new(&listener, self.threads, &config.config.upstream, metrics);
+                (endpoint, Orders::default())
             });
             if config.sync.now() == Synced::Ready {
                 let (url, role) = (&endpoint.url, endpoint.role.as_str());
@@ -186,7 +199,7 @@ impl Writer {
             }
             kept.push(endpoint.id);
             let mut member = Member::new(Arc::clone(&endpoint), &config.config, service);
-            member.drained = drained;
+            member.orders = orders;
             self.members.insert(endpoint.id, member);
             self.dirty.added.entry(service).or_default().push(endpoint);
         }
@@ -254,14 +267,14 @@ impl Writer {
         }
     }
 
-    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own. Also: whether an
-    /// operator had withdrawn it.
-    fn revived(&mut self, listener: &Listener) -> Option<(Arc<Endpoint>, bool)> {
+    /// The same incarnation, if it left a short time ago or still carries requests: its counts stay its own. Also: the orders
+    /// it had.
+    fn revived(&mut self, listener: &Listener) -> Option<(Arc<Endpoint>, Orders)> {
         let same = |gone: &Departed| gone.endpoint.pod == listener.pod && gone.endpoint.is_at(listener);
         let at = self.departed.iter().position(same)?;
         self.dirty.departed = true;
-        let Departed { endpoint, drained, .. } = self.departed.swap_remove(at);
-        Some((endpoint, drained))
+        let Departed { endpoint, orders, .. } = self.departed.swap_remove(at);
+        Some((endpoint, orders))
     }
 
     /// Gives the addresses of these endpoints up, where no other service of this Pod still qualifies there. Who waited for one

@@ -1,8 +1,10 @@
 //! What the engines of deploy/ run when they leave and come back, by the program and by `drain.py`, with two routers of the real
 //! binary for the replicas behind the headless Service. What `tandem drain` does beyond that: `cli_drain.rs`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tandem::testkit::client::RawClient;
 use tandem::testkit::engine::openai::{ChatStream, chat_json, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, RecordedRequest, Response, Script, Step};
@@ -11,7 +13,7 @@ use tandem::testkit::fixtures::{chat_body, post_chat};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::files::{CONTAINER, Deploy, PODS, PROGRAM, SCRIPT, variables};
+use super::files::{CONTAINER, Deploy, PODS, PROGRAM, SCRIPT};
 use crate::pods::{Cluster, endpoint, pod};
 use crate::process::{Process, SOON, poll};
 use tandem::testkit::openai::python;
@@ -38,6 +40,8 @@ struct Rig {
     staying: EngineHandle,
     routers: Vec<Process>,
     directory: tempfile::TempDir,
+    /// Of the leaving engine's Pod, if it is one.
+    uid: String,
 }
 
 impl Rig {
@@ -55,7 +59,7 @@ impl Rig {
         std::fs::write(&token, "admin-token-1\n").unwrap();
         let flags = [flags, &["--admin-token-file", &token]].concat();
         let routers = vec![Process::start(&flags).await, Process::start(&flags).await];
-        Self { form, leaving, staying, routers, directory }
+        Self { form, leaving, staying, routers, directory, uid: String::new() }
     }
 
     fn admins(&self) -> String {
@@ -83,10 +87,16 @@ impl Rig {
         });
         let mut command = Command::new(words.next().unwrap());
         command.args(words).arg(last);
-        for name in variables(&deploy.documents[deploy.engines()]).into_keys() {
+        command.env_remove("KUBECONFIG").env("HOME", "/none");
+        let env = deploy.at(deploy.engines(), &format!("{CONTAINER}/env")).as_array().unwrap();
+        for name in env.iter().map(|variable| variable["name"].as_str().unwrap()) {
             command.env(
                 name,
                 match name {
+                    "POD_NAME" => continue,
+                    "POD_NAMESPACE" => "default".to_owned(),
+                    "POD_UID" => self.uid.clone(),
+                    "TANDEM_ENGINE" if self.form == PODS => "pod/chat-0".to_owned(),
                     "TANDEM_ENGINE" => self.leaving.url(),
                     "TANDEM_ADMIN" => self.admins(),
                     "TANDEM_TOKEN_FILE" => self.directory.path().join("token").display().to_string(),
@@ -203,6 +213,49 @@ async fn the_script_waits_for_hand_offs_too() {
     assert_eq!(ran(&mut rig.leave(30)).await, (Some(0), String::new()));
 }
 
+/// The `n`th answer of a router; the engine's entry is put in.
+type Quiet = fn(u64) -> Value;
+
+fn said(boot: u64, seq: u64) -> Value {
+    json!({"schema": 1, "registry_version": 1, "pods": [], "endpoints": [],
+        "router": {"instance": "r", "boot_generation": boot, "seq": seq, "now_ms": seq}})
+}
+
+/// Both forms want two quiet answers, one after the other, of the same process, the second one being new.
+#[tokio::test]
+async fn one_quiet_answer_or_the_same_one_twice_is_no_proof() {
+    let cases: [(&str, Quiet, bool); 6] = [
+        ("new each time", |n| said(1, n), true),
+        ("the same answer", |_| said(1, 1), false),
+        ("another process each time", |n| said(n, n), false),
+        ("one that restarted", |n| said(u64::from(n > 1), n), false),
+        ("another schema", |n| json!({"schema": 2, "router": said(1, n)["router"], "endpoints": []}), false),
+        ("open each other time", |n| said(1, n), false),
+    ];
+    for form in [PROGRAM, SCRIPT] {
+        let rig = Rig::start(form).await;
+        assert_eq!(ran(&mut rig.leave(20)).await.0, Some(0));
+        let entry = rig.routers[0].admin_get("/observer/inflight").await.json();
+        let entry = entry["endpoints"].as_array().unwrap().iter().find(|e| e["url"] == rig.leaving.url());
+        let entry = entry.unwrap().clone();
+        for (what, quiet, good) in cases {
+            let (entry, asked) = (entry.clone(), AtomicU64::new(0));
+            let router = Engine::start_tcp(Script::new(move |_| {
+                let n = asked.fetch_add(1, Ordering::Relaxed) + 1;
+                let mut report = quiet(n);
+                report["endpoints"] = json!([entry]);
+                if what.starts_with("open") && n % 2 == 0 {
+                    report["endpoints"][0]["in_flight"]["handoff"] = json!(1);
+                }
+                Response::json(200, report.to_string()).into_steps()
+            }))
+            .await;
+            let (code, err) = ran(rig.leave(3).env("TANDEM_ADMIN", router.url())).await;
+            assert_eq!(code == Some(0), good, "{form} {what}: {code:?} {err}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_is_still_open_or_unknown_is_not_drained() {
     let rig = Rig::start(SCRIPT).await;
@@ -240,7 +293,7 @@ async fn an_engine_that_is_found_is_kept_until_its_requests_are_over() {
     for form in [PODS, SCRIPT] {
         let engine = Engine::start_tcp(Script::new(answer)).await;
         let cluster = Cluster::start().await;
-        cluster.api.create(pod("chat-0", &engine));
+        let uid = cluster.api.create(pod("chat-0", &engine));
         let process = cluster.ready_router("").await;
         let mut client = process.client().await;
         client.send(&post_chat(chat_body("m", true))).await.unwrap();
@@ -249,7 +302,7 @@ async fn an_engine_that_is_found_is_kept_until_its_requests_are_over() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("token"), "none is asked for here").unwrap();
         let staying = Engine::start_tcp(Script::new(answer)).await;
-        let rig = Rig { form, leaving: engine, staying, routers: vec![process], directory };
+        let rig = Rig { form, leaving: engine, staying, routers: vec![process], directory, uid };
         let listed = async || endpoint(&rig.routers[0], &rig.leaving).await.unwrap();
         poll("its deletion", async || listed().await["reason"] == "terminating").await;
         let mut other = rig.routers[0].client().await;

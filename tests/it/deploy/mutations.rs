@@ -173,12 +173,24 @@ fn engines_that_are_not_found() {
     in_found(&format!("{CONTAINER}/ports/0/name"), json!("web"), "engines: [Name(\"http\")] is not");
     in_found(
         &format!("{CONTAINER}/env/0/valueFrom/fieldRef/fieldPath"),
-        json!("status.hostIP"),
-        "engines: POD_IP",
+        json!("metadata.uid"),
+        "engines: POD_NAME",
     );
-    in_found(&format!("{CONTAINER}/env/1/value"), json!("http://$(POD_IP)"), "engines: call themselves");
+    in_found(&format!("{CONTAINER}/env/1/value"), json!("$(POD_NAME)"), "engines: call themselves");
+    in_found(&format!("{CONTAINER}/env/2/name"), json!("NAMESPACE"), "engines: POD_NAMESPACE is None");
     in_found(
-        &format!("{CONTAINER}/env/2/value"),
+        &format!("{CONTAINER}/env/3/valueFrom/fieldRef/fieldPath"),
+        json!("metadata.name"),
+        "engines: POD_UID is Some(\"metadata.name\")",
+    );
+    in_found(&format!("{CONTAINER}/env/3/name"), json!("TANDEM_TOKEN_FILE"), "engines: POD_UID is None");
+    in_found(
+        &format!("{CONTAINER}/env/3"),
+        json!({"name": "TANDEM_TOKEN_FILE", "value": "/etc/token"}),
+        "files: engines with Some",
+    );
+    in_found(
+        &format!("{CONTAINER}/env/4/value"),
         json!("http://tandem:9090"),
         "engines: http://tandem:9090 is not",
     );
@@ -209,6 +221,7 @@ fn labels_that_select_nothing() {
 
 #[test]
 fn rollouts_that_take_too_much() {
+    in_container(ROUTER, "/env/0/name", json!("UID"), "rollout: a router's POD_UID is None");
     changed(ROUTER, "/spec/strategy/rollingUpdate/maxUnavailable", json!(1), "rollout: takes");
     changed(ROUTER, "/spec/strategy", json!({"type": "Recreate"}), "rollout: takes");
     changed(ROUTER, "/spec/strategy/rollingUpdate/maxSurge", json!(0), "rollout: cannot begin");

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tandem::discovery::kube::VERBS;
+use tandem::discovery::kube::{DRAIN_VERBS, VERBS};
 use tandem::testkit::engine::{Engine, Script};
 use tandem::testkit::kube::{Recorded, RequestKind};
 
 use super::files::{Deploy, PODS, name};
 use crate::pods::{Cluster, endpoint, pod};
-use crate::process::poll;
+use crate::process::{poll, run, tandem};
 
 const ROUTER: &str = "Deployment/tandem";
+/// For whoever annotates Pods; bound by who installs.
+const DRAIN: &str = "Role/tandem-drain";
 
 /// What is wrong with the rights.
 pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
@@ -33,7 +35,8 @@ pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
     let kinds = |kinds: &[&str]| kinds.iter().flat_map(|kind| deploy.of(kind)).collect::<Vec<_>>();
     unless(kinds(&["ClusterRole", "ClusterRoleBinding"]).is_empty(), "for the whole cluster".to_owned());
     let (roles, bindings) = (kinds(&["Role"]), kinds(&["RoleBinding"]));
-    unless(roles.len() == 1 && bindings.len() == 1, "not one Role and one binding".to_owned());
+    let drain = roles.iter().any(|(id, _)| *id == DRAIN);
+    unless(drain && roles.len() == 2 && bindings.len() == 1, "not two Roles and one binding".to_owned());
     let mut bound = Vec::new();
     for (id, binding) in &bindings {
         let to = &binding["roleRef"];
@@ -46,7 +49,8 @@ pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
         bound.push(to["name"].as_str().unwrap_or_default());
     }
     for (id, role) in roles {
-        unless(bound.contains(&name(role)), format!("{id} is bound to nobody"));
+        let verbs = if id == DRAIN { DRAIN_VERBS } else { VERBS };
+        unless(bound.contains(&name(role)) == (id != DRAIN), format!("{id} is bound to the wrong one"));
         let granted = role["rules"].as_array().map_or(&[][..], Vec::as_slice);
         unless(granted.len() == 1, format!("{id} has {} rules", granted.len()));
         for rule in granted {
@@ -54,7 +58,7 @@ pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
                 rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<BTreeSet<_>>()
             };
             unless(
-                words("verbs") == VERBS.iter().copied().collect(),
+                words("verbs") == verbs.iter().copied().collect(),
                 format!("{id} grants {}", rule["verbs"]),
             );
             unless(
@@ -94,6 +98,8 @@ fn changed(id: &str, path: &str, value: &Value, begins: &str) {
 #[test]
 fn a_role_with_more_or_less_than_the_code_asks_is_found() {
     let role = "Role/tandem";
+    changed(DRAIN, "/rules/0/verbs", &json!(["get", "patch", "delete"]), "rights: Role/tandem-drain grants");
+    changed(DRAIN, "/rules/0/verbs", &json!(["get"]), "rights: Role/tandem-drain grants");
     for verbs in [json!(["list"]), json!(["list", "watch", "get"]), json!(["*"]), json!([])] {
         changed(role, "/rules/0/verbs", &verbs, "rights: Role/tandem grants");
     }
@@ -144,10 +150,38 @@ fn rights_that_reach_somebody_else_or_nobody_are_found() {
     changed(binding, "/subjects/0/kind", &json!("Group"), "rights: RoleBinding/tandem binds it to");
     changed(binding, "/subjects", &json!([]), "rights: RoleBinding/tandem binds it to");
     changed(binding, "/roleRef/kind", &json!("ClusterRole"), "rights: RoleBinding/tandem binds {");
-    changed(binding, "/roleRef/name", &json!("view"), "rights: Role/tandem is bound to nobody");
-    for id in [binding, "Role/tandem"] {
-        found(|deploy| _ = deploy.documents.remove(id), "rights: not one Role and one binding");
+    changed(binding, "/roleRef/name", &json!("view"), "rights: Role/tandem is bound to the wrong one");
+    changed(
+        binding,
+        "/roleRef/name",
+        &json!("tandem-drain"),
+        "rights: Role/tandem-drain is bound to the wrong one",
+    );
+    for id in [binding, "Role/tandem", DRAIN] {
+        found(|deploy| _ = deploy.documents.remove(id), "rights: not two Roles and one binding");
     }
+}
+
+/// From a drain, and from taking it back.
+#[tokio::test]
+async fn a_drain_asks_exactly_what_its_role_grants() {
+    let engine = Engine::start_tcp(Script::openai("m")).await;
+    let cluster = Cluster::start().await;
+    cluster.api.create(pod("chat-0", &engine));
+    let process = cluster.ready_router("").await;
+    poll("the Pod", async || endpoint(&process, &engine).await.is_some()).await;
+    for more in [&[][..], &["--abort"]] {
+        let mut command = tandem("drain");
+        command.args(["default/chat-0", "--admin", &format!("http://{}", process.admin), "--kubeconfig"]);
+        let (code, _, err) = run(command.arg(cluster.kubeconfig()).args(more)).await;
+        assert_eq!(code, Some(0), "{err}");
+    }
+    let asked: BTreeSet<String> = (cluster.api.requests().iter())
+        .filter(|request| request.kind == RequestKind::Other)
+        .inspect(|request| assert_eq!(request.path, "/api/v1/namespaces/default/pods/chat-0"))
+        .map(|request| request.method.to_lowercase())
+        .collect();
+    assert_eq!(asked, DRAIN_VERBS.iter().map(|verb| (*verb).to_owned()).collect());
 }
 
 /// The verb that a right is asked for by.

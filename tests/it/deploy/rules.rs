@@ -101,15 +101,21 @@ fn mounted_files(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
     let (hook, shown) = run("lifecycle/preStop");
     // Engines that are found have nothing to take back.
     let startup = if is_listed(config) { run("startupProbe").0 } else { hook };
-    let engine_token = variables(engine).get("TANDEM_TOKEN_FILE").copied().unwrap_or_default();
+    // A Pod is only read about.
+    let engine_token = variables(engine).get("TANDEM_TOKEN_FILE").copied();
+    wrong
+        .unless(engine_token.is_some() == is_listed(config), format!("files: engines with {engine_token:?}"));
+    let engine_token = engine_token.map(|path| (engine, path, "Secret/tandem:admin-token"));
     for (workload, path, shows) in [
         (router, args[2].as_str().unwrap_or_default(), "ConfigMap/tandem:router.yaml"),
         (router, &token, "Secret/tandem:admin-token"),
         (router, &keys, "Secret/tandem:api-keys"),
         (engine, hook, shown),
         (engine, startup, shown),
-        (engine, engine_token, "Secret/tandem:admin-token"),
-    ] {
+    ]
+    .into_iter()
+    .chain(engine_token)
+    {
         let shown = deploy.mounted(workload, path);
         wrong.unless(shown.as_deref() == Some(shows), format!("files: `{path}` is {shown:?}, not {shows}"));
     }
@@ -130,13 +136,12 @@ fn engines(deploy: &Deploy, config: &RouterConfig, wrong: &mut Wrong) {
     let engine = &deploy.documents[deploy.engines()];
     let port =
         deploy.at(deploy.engines(), &format!("{CONTAINER}/ports/0/containerPort")).as_u64().unwrap_or(0);
-    let first = if is_listed(config) {
+    if is_listed(config) {
         listed(deploy, config, engine, port, wrong);
-        ("POD_NAME", "metadata.name")
     } else {
-        found(config, engine, port, wrong);
-        ("POD_IP", "status.podIP")
-    };
+        found(deploy, config, engine, port, wrong);
+    }
+    let first = ("POD_NAME", "metadata.name");
     // Kubernetes expands only what is defined further up.
     let env = deploy.at(deploy.engines(), &format!("{CONTAINER}/env/0"));
     let comes_first = env["name"] == first.0 && env["valueFrom"]["fieldRef"]["fieldPath"] == first.1;
@@ -170,7 +175,7 @@ fn listed(deploy: &Deploy, config: &RouterConfig, engine: &Value, port: u64, wro
 }
 
 /// The routers find the Pods of the Deployment at their port, with the mark that is asked for, and these call themselves so.
-fn found(config: &RouterConfig, engine: &Value, port: u64, wrong: &mut Wrong) {
+fn found(deploy: &Deploy, config: &RouterConfig, engine: &Value, port: u64, wrong: &mut Wrong) {
     let labels = &engine["spec"]["template"]["metadata"]["labels"];
     for service in &config.services {
         let Some(pods) = &service.pods else { continue };
@@ -188,8 +193,18 @@ fn found(config: &RouterConfig, engine: &Value, port: u64, wrong: &mut Wrong) {
         wrong.unless(serves, format!("engines: {:?} is not {declared}", pods.ports));
         wrong.unless(pods.namespace.is_none(), "engines: of a namespace in which the Role says nothing");
     }
-    let url = variables(engine).get("TANDEM_ENGINE").copied().unwrap_or_default();
-    wrong.unless(url == format!("http://$(POD_IP):{port}"), format!("engines: call themselves {url}"));
+    let own = variables(engine).get("TANDEM_ENGINE").copied().unwrap_or_default();
+    wrong.unless(own == "pod/$(POD_NAME)", format!("engines: call themselves {own}"));
+    for (name, field) in [("POD_NAMESPACE", "metadata.namespace"), ("POD_UID", "metadata.uid")] {
+        let shown = told(deploy, deploy.engines(), name);
+        wrong.unless(shown == Some(field), format!("engines: {name} is {shown:?}"));
+    }
+}
+
+/// The field of its own Pod that a container's variable holds.
+fn told<'a>(deploy: &'a Deploy, workload: &str, name: &str) -> Option<&'a str> {
+    let env = deploy.at(workload, &format!("{CONTAINER}/env")).as_array()?;
+    env.iter().find(|v| v["name"] == name)?["valueFrom"]["fieldRef"]["fieldPath"].as_str()
 }
 
 fn probes(deploy: &Deploy, wrong: &mut Wrong) {
@@ -251,6 +266,9 @@ fn rollout(deploy: &Deploy, wrong: &mut Wrong) {
     wrong.unless(rolling["maxUnavailable"] == 0, "rollout: takes routers away first");
     wrong.unless(rolling["maxSurge"].as_u64() >= Some(1), "rollout: cannot begin");
     wrong.unless(deploy.at(ROUTER, "/spec/replicas").as_u64() >= Some(2), "rollout: a single router");
+    // By this a reader of reports tells replicas from each other.
+    let instance = told(deploy, ROUTER, "POD_UID");
+    wrong.unless(instance == Some("metadata.uid"), format!("rollout: a router's POD_UID is {instance:?}"));
     let budget = deploy.at("PodDisruptionBudget/tandem", "/spec/maxUnavailable");
     wrong.unless(*budget == 1, format!("rollout: node drains take {budget}"));
     let spread = deploy.at(ROUTER, &format!("{POD}/topologySpreadConstraints")).as_array();

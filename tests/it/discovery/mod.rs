@@ -11,6 +11,7 @@ mod cluster;
 mod credentials;
 mod dialects;
 mod events;
+mod force;
 mod identity;
 mod listed;
 mod lists;

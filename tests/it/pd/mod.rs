@@ -6,6 +6,7 @@ mod bodies;
 mod bootstrap;
 mod ending;
 mod ends;
+mod force;
 mod head;
 mod holds;
 mod leaks;

@@ -73,7 +73,7 @@ impl Abort {
         };
         let answer = upstream::exchange(&mut conn, &out, limits, idle).await.ok()?;
         let mut decoder = Decoder::new(answer.head.framing);
-        while next(&mut conn, &mut decoder, Some(LIMIT), None).await.ok()?.is_some() {}
+        while next(None, &mut conn, &mut decoder, Some(LIMIT), None).await.ok()?.is_some() {}
         if answer.is_reusable() {
             endpoint.pool.put(conn);
         }

@@ -95,7 +95,7 @@ async fn drained(
     };
     let mut observer = Observer::new(stream.then_some(b"text/event-stream".as_slice()), false);
     let (mut kept, mut unwanted) = (BytesMut::new(), 0);
-    while let Some(data) = next(conn, &mut decoder, waits.idle, waits.deadline).await? {
+    while let Some(data) = next(None, conn, &mut decoder, waits.idle, waits.deadline).await? {
         observer.see(&data, false);
         if decode_over.load(Ordering::Acquire) {
             unwanted += data.len();

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::super::answer::Answer;
+use super::Side as Of;
 use super::abort::{AGAIN, Abort};
 use super::bodies::Rids;
 use super::legs::{LegFuture, Prefilled, Start, decode_leg, prefill_leg};
@@ -56,12 +57,16 @@ struct Side<T> {
     kept: Option<Box<Kept>>,
     /// What the leg is to count as.
     ruling: Arc<Ruling>,
+    /// How often its engine had been cut when it began.
+    cuts: u32,
 }
 
 #[allow(clippy::large_enum_variant, reason = "as in `Begun`")]
 pub(super) enum Event {
     Prefill(Prefilled),
     Decode(Begun),
+    /// A drain cut this side.
+    Cut(Of),
 }
 
 impl Pair {
@@ -73,12 +78,12 @@ impl Pair {
         mut prefill: Start,
         mut decode: Start,
     ) -> Self {
-        let engines = [&prefill, &decode].map(|(leg, ..)| Arc::clone(leg.endpoint()));
+        let engines = [&prefill, &decode].map(|(leg, ..)| (Arc::clone(leg.endpoint()), leg.cuts()));
         let rulings: [Arc<Ruling>; 2] = Default::default();
         for ((leg, ..), ruling) in [&mut prefill, &mut decode].into_iter().zip(&rulings) {
             leg.ruled_by(Arc::clone(ruling));
         }
-        let [p, d] = engines;
+        let [(p, p_cuts), (d, d_cuts)] = engines;
         let [prefill_ruling, decode_ruling] = rulings;
         let auto = if d.kv_guard.load(Ordering::Relaxed) { Duration::ZERO } else { GRACE };
         let timeouts = &worker.shared.timeouts;
@@ -89,8 +94,8 @@ impl Pair {
         let decode = decode_leg(decode, Arc::clone(timeouts), deadline, Arc::clone(&decode_answered));
         Self {
             worker: Arc::clone(worker),
-            prefill: Side::new(p, Box::pin(prefill), prefill_ruling),
-            decode: Side::new(d, Box::pin(decode), decode_ruling),
+            prefill: Side::new(p, Box::pin(prefill), prefill_ruling, p_cuts),
+            decode: Side::new(d, Box::pin(decode), decode_ruling, d_cuts),
             grace: service.config.upstream.cancel_decode_grace.unwrap_or(auto),
             answered: false,
             decode_answered,
@@ -130,14 +135,32 @@ impl Pair {
                 }
                 return Poll::Ready(Event::Prefill(end));
             }
-            self.decode.poll(cx).map(|mut begun| {
+            if let Poll::Ready(mut begun) = self.decode.poll(cx) {
                 if let Begun::Failed(_, kept) = &mut begun {
                     self.decode.kept = kept.take();
                 }
-                Event::Decode(begun)
-            })
+                return Poll::Ready(Event::Decode(begun));
+            }
+            self.cut().map_or(Poll::Pending, |side| Poll::Ready(Event::Cut(side)))
         })
         .await
+    }
+
+    /// Which side a drain has cut; a decode that is may have run the request, so it decides. Neither engine is to blame for
+    /// what becomes of its leg from here on, and how the legs end is told by their pair's drop.
+    fn cut(&self) -> Option<Of> {
+        let (prefill, decode) = (self.prefill.is_cut(), self.decode.is_cut());
+        if !(prefill || decode) {
+            return None;
+        }
+        for (cut, engine) in [(prefill, &self.prefill.engine), (decode, &self.decode.engine)] {
+            if cut {
+                engine.leg_forced();
+            }
+        }
+        self.prefill.ruling.cancel();
+        self.decode.ruling.cancel();
+        Some(if decode { Of::Decode } else { Of::Prefill })
     }
 
     /// Nothing of the decode's answer is here. It was sent its request when the prefill was.
@@ -161,11 +184,15 @@ impl Pair {
         let handoff = self.handoff.take();
         if let Some(prefill) = self.prefill.leg.take() {
             let (end, ended) = oneshot::channel::<()>();
-            leg.tell_end(end);
+            leg.goes_beside(&self.prefill.engine, self.prefill.cuts, end);
             let over = Arc::clone(&self.decode_over);
+            let engine = Arc::clone(&self.prefill.engine);
             self.worker.tracker.spawn_light(async move {
                 let bound = async {
-                    let _ = ended.await;
+                    if ended.await.is_ok() {
+                        engine.leg_forced();
+                        return;
+                    }
                     over.store(true, Ordering::Release);
                     sleep(DRAIN).await;
                 };
@@ -227,8 +254,13 @@ async fn kv_is_over(prefill: &mut Side<Prefilled>, decode: &mut Side<Begun>) {
 }
 
 impl<T> Side<T> {
-    fn new(engine: Arc<Endpoint>, leg: LegFuture<T>, ruling: Arc<Ruling>) -> Self {
-        Self { engine, leg: Some(leg), kept: None, ruling }
+    fn new(engine: Arc<Endpoint>, leg: LegFuture<T>, ruling: Arc<Ruling>, cuts: u32) -> Self {
+        Self { engine, leg: Some(leg), kept: None, ruling, cuts }
+    }
+
+    /// It runs, and what was open on its engine was cut after it began.
+    fn is_cut(&self) -> bool {
+        self.leg.is_some() && self.engine.cuts() != self.cuts
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Poll<T> {
@@ -250,6 +282,7 @@ impl<T> Side<T> {
             leg: self.leg.take(),
             kept: self.kept.take(),
             ruling: Arc::clone(&self.ruling),
+            cuts: self.cuts,
         }
     }
 

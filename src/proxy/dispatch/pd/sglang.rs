@@ -4,6 +4,7 @@
 //! wins: the decode's KV would be garbage. What a pair is on the way, and how it is ended early, is in `pair`.
 
 use std::io::ErrorKind;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,14 +96,19 @@ async fn dial(
     fresh: bool,
 ) -> Result<(Dialled, Dialled), (Side, Fault)> {
     let limit = worker.shared.timeouts.connect;
-    let one = |leg: &Leg, side| {
-        let endpoint = Arc::clone(leg.endpoint());
-        async move { connect(worker, &endpoint, limit, job.deadline, fresh).await.map_err(|fault| (side, fault)) }
+    let one = async |leg: &Leg, side| {
+        let connecting = pin!(connect(worker, leg.endpoint(), limit, job.deadline, fresh));
+        let connected = leg.unless_cut(connecting).await.unwrap_or(Err(Fault::Cut));
+        connected.map_err(|fault| (side, fault))
     };
     tokio::try_join!(one(prefill, Side::Prefill), one(decode, Side::Decode))
 }
 
 fn undialled(side: Side, leg: &mut Leg, fault: Fault) -> Verdict {
+    if fault == Fault::Cut {
+        // Nothing of the pair was sent, so nothing is lost with it.
+        return Verdict::Withdrawn(leg.endpoint().id);
+    }
     let error = LegError::before_write(fault);
     leg.fail(&error);
     let failure = Failure::Upstream(error);
@@ -138,6 +144,8 @@ async fn decided(worker: &Worker, pair: &mut Pair) -> Verdict {
                 return rejected(Side::Decode, d, head, body);
             }
             Event::Decode(Begun::Failed(error, _)) => return decode_lost(d, &error),
+            Event::Cut(Side::Decode) => return decode_lost(d, &LegError::cut()),
+            Event::Cut(Side::Prefill) => return prefill_lost(p, &LegError::cut()),
         }
     }
 }

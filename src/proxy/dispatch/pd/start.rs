@@ -53,7 +53,7 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
     let reusable = answer.is_reusable();
     let head = answer.head;
     if head.status.as_u16() >= 400 {
-        return match gather(&mut conn, &head, waits.idle, waits.deadline).await {
+        return match gather(&leg, &mut conn, &head, waits.idle, waits.deadline).await {
             Gathered::Whole(body) => {
                 leg.end(super::super::retry::outcome(head.status).1);
                 if reusable {
@@ -74,7 +74,7 @@ pub(super) async fn begin(mut conn: Conn, answer: upstream::Answer, mut leg: Leg
     let mut withheld = BytesMut::new();
     if is_event_stream(&head.headers) && !is_encoded(&head.headers) {
         loop {
-            match next(&mut conn, &mut decoder, waits.idle, waits.deadline).await {
+            match next(Some(&leg), &mut conn, &mut decoder, waits.idle, waits.deadline).await {
                 Ok(Some(data)) => withheld.extend_from_slice(&data),
                 Ok(None) => break,
                 Err(fault) => {

@@ -4,7 +4,7 @@
 //! sent when older than `handoff_max_age`, and passed on word for word. A decode to which nothing was written may be replaced.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -57,7 +57,7 @@ impl Attempt<'_, '_> {
         let id = EngineId::new(&ticket.id);
         let (params, decode) = {
             let mut waiting = Some(decode);
-            let prefilled = std::pin::pin!(self.prefilled(ticket, prefill, &id));
+            let prefilled = pin!(self.prefilled(ticket, prefill, &id));
             let params = self.beside(&mut waiting, prefilled).await;
             match params {
                 Ok(params) => (params, waiting),
@@ -108,7 +108,8 @@ impl Attempt<'_, '_> {
         leg.answered(clock::recent());
         let reusable = answer.is_reusable();
         if answer.head.status.as_u16() >= 400 {
-            return Err(Box::new(match gather(&mut conn, &answer.head, timeouts.idle, job.deadline).await {
+            let gathered = gather(&leg, &mut conn, &answer.head, timeouts.idle, job.deadline).await;
+            return Err(Box::new(match gathered {
                 Gathered::Whole(body) => {
                     leg.end(retry::outcome(answer.head.status).1);
                     if reusable {
@@ -127,7 +128,7 @@ impl Attempt<'_, '_> {
         }
         let waits = Waits { idle: timeouts.idle, deadline: job.deadline };
         let mut decoder = Decoder::new(answer.head.framing);
-        let body = match whole(&mut conn, &mut decoder, waits).await {
+        let body = match whole(&leg, &mut conn, &mut decoder, waits).await {
             Ok(body) => body,
             Err(fault) => {
                 let error = LegError::in_answer(fault);
@@ -226,9 +227,14 @@ impl Attempt<'_, '_> {
     ) -> Option<Sent> {
         let timeouts = &self.worker.shared.timeouts;
         let deadline = self.job.deadline;
-        let conn = match connect(self.worker, leg.endpoint(), timeouts.connect, deadline, self.fresh).await {
-            Ok(conn) => conn,
-            Err(fault) => return Some(Sent::Failed(LegError::before_write(fault))),
+        let connected = {
+            let connecting = connect(self.worker, leg.endpoint(), timeouts.connect, deadline, self.fresh);
+            leg.unless_cut(pin!(connecting)).await
+        };
+        let conn = match connected {
+            Some(Ok(conn)) => conn,
+            Some(Err(fault)) => return Some(Sent::Failed(LegError::before_write(fault))),
+            None => return Some(Sent::Withdrawn),
         };
         let age = clock::now().saturating_duration_since(params.at);
         if params.raw.is_some() && age > self.service.config.upstream.handoff_max_age {
@@ -291,10 +297,10 @@ fn joined(body: Bytes, more: &[u8]) -> Bytes {
     body.freeze()
 }
 
-async fn whole(conn: &mut Conn, decoder: &mut Decoder, waits: Waits) -> Result<Bytes, Fault> {
+async fn whole(leg: &Leg, conn: &mut Conn, decoder: &mut Decoder, waits: Waits) -> Result<Bytes, Fault> {
     // Nearly always it is one piece, which needs no copy.
     let mut body = Bytes::new();
-    while let Some(data) = next(conn, decoder, waits.idle, waits.deadline).await? {
+    while let Some(data) = next(Some(leg), conn, decoder, waits.idle, waits.deadline).await? {
         if body.len() + data.len() > MOST_ANSWER {
             return Err(TOO_LARGE);
         }
