@@ -122,7 +122,7 @@ impl SplitControl for Fleet {
         service: &'a str,
         _: Option<Vec<SplitEntry>>,
         expected: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = SplitChange> + Send + 'a>> {
+    ) -> std::pin::Pin<Box<dyn Future<Output = SplitChange> + Send + 'a>> {
         let change = match (service, expected) {
             ("chat", None | Some(3)) => SplitChange::Applied(4),
             ("chat", Some(_)) => SplitChange::Conflict(3),

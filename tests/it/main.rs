@@ -40,4 +40,5 @@ mod relay;
 mod reload;
 mod replay;
 mod scale_down;
+mod split;
 mod upstream;

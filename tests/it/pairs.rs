@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tandem::config::{EngineKind, Policies, Policy, VllmConnector};
-use tandem::proxy::route::{Excluded, has_other, has_other_role, pick, pick_role};
+use tandem::ledger::Hold;
+use tandem::proxy::route::{self, Excluded, has_other};
 use tandem::registry::{Endpoint, Role};
 use tandem::testkit::eventually::eventually;
 use tandem::testkit::fixtures::post;
@@ -32,6 +33,11 @@ fn by_role(router: &TestRouter, role: Role) -> Vec<&Endpoint> {
 
 async fn drain(router: &TestRouter, endpoint: &Endpoint, on: bool) {
     router.admin.endpoints.set_drain(&endpoint.id.to_string(), on).await;
+}
+
+/// From the one cohort that these services have.
+fn pick_role(service: &Service, role: Role, excluded: &Excluded) -> Option<Hold<Endpoint>> {
+    route::pick_role(service, &service.cohorts[0], role, excluded)
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +118,7 @@ async fn each_role_has_its_own_turn() {
         for _ in 0..n {
             url(Role::Decode);
         }
-        assert_eq!(pick(&service, &Excluded::default()).unwrap().endpoint().url, "http://m0:80");
+        assert_eq!(pick_role(&service, Role::Mixed, &Excluded::default()).unwrap().endpoint().url, "http://m0:80");
     }
     assert_eq!(
         prefills,
@@ -155,13 +161,13 @@ async fn what_is_excluded_or_withdrawn_is_not_chosen_in_its_role() {
     for _ in 0..20 {
         assert_eq!(pick_role(&service, Role::Decode, &excluded).unwrap().endpoint().id, decodes[2].id);
     }
-    assert!(has_other_role(&service, Role::Decode, &excluded));
+    assert!(has_other(&service, Role::Decode, &excluded));
     excluded.add(decodes[2]);
     assert!(pick_role(&service, Role::Decode, &excluded).is_none());
-    assert!(!has_other_role(&service, Role::Decode, &excluded));
-    assert!(has_other_role(&service, Role::Prefill, &excluded) && has_other(&service, &excluded));
+    assert!(!has_other(&service, Role::Decode, &excluded));
+    assert!(has_other(&service, Role::Prefill, &excluded) && has_other(&service, Role::Mixed, &excluded));
     excluded.add(by_role(&router, Role::Mixed)[0]);
-    assert!(!has_other(&service, &excluded) && pick(&service, &excluded).is_none());
+    assert!(!has_other(&service, Role::Mixed, &excluded) && pick_role(&service, Role::Mixed, &excluded).is_none());
     // An ejected one comes last.
     prefills[0].ejection.fail();
     for _ in 0..20 {

@@ -191,7 +191,11 @@ async fn turns_go_on_among_ejected_engines() {
         endpoint.ejection.fail();
     }
     let none = tandem::proxy::route::Excluded::default();
-    let picked = || tandem::proxy::route::pick(&service, &none).unwrap().endpoint().id;
+    let mixed = tandem::registry::Role::Mixed;
+    let picked = || {
+        let hold = tandem::proxy::route::pick_role(&service, &service.cohorts[0], mixed, &none);
+        hold.unwrap().endpoint().id
+    };
     let (first, second) = (picked(), picked());
     assert_ne!(first, second);
     assert_eq!((picked(), picked()), (first, second));

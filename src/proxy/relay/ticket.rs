@@ -217,6 +217,8 @@ impl Ticket {
             service: self.service.as_ref().map_or(NO_SERVICE, |s| &s.config.name),
             endpoint: self.endpoint.as_ref().map(|e| e.url.as_str()),
             pair: self.pair.as_ref().map(|pair| pair.access()),
+            cohort: self.cohort.as_deref(),
+            split_version: Some(self.split_version).filter(|version| *version != 0),
             stream: self.stream,
             status: self.status.map_or(0, |s| s.as_u16()),
             outcome,

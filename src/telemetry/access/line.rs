@@ -45,6 +45,8 @@ fn fields(line: &mut Line<'_>, r: &AccessRecord<'_>) {
     line.text(",\"service\":", r.service, TEXT_BYTES);
     line.optional_text(",\"endpoint\":", r.endpoint, TEXT_BYTES);
     line.optional_text(",\"prefill\":", r.pair.map(|p| p.prefill), TEXT_BYTES);
+    line.optional_text(",\"cohort\":", r.cohort, TEXT_BYTES);
+    line.optional_number(",\"split_version\":", r.split_version);
     line.flag(",\"stream\":", r.stream);
     line.number(",\"status\":", u64::from(r.status));
     line.word(",\"outcome\":", r.outcome.as_str());

@@ -55,6 +55,10 @@ pub struct AccessRecord<'a> {
     pub endpoint: Option<&'a str>,
     /// Where a request has two legs.
     pub pair: Option<AccessPair<'a>>,
+    /// That was decided for the last attempt, where there is more than one.
+    pub cohort: Option<&'a str>,
+    /// Of the split that it was decided under.
+    pub split_version: Option<u64>,
     /// Whether the answer was an event stream.
     pub stream: bool,
     /// Status sent; 0 when the client left before one was.

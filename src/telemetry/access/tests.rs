@@ -29,6 +29,8 @@ fn record(model: &str) -> AccessRecord<'_> {
             handoff_us: Some(73),
             spans: Some(["0af7651916cd43dd8448eb211c80319c", "53ce929d0e0e4736", "00f067aa0ba902b7"]),
         }),
+        cohort: Some("r2"),
+        split_version: Some(3),
         stream: true,
         status: 200,
         outcome: Outcome::Ok,
@@ -83,7 +85,7 @@ fn text_has_the_same_fields() {
     let expected = concat!(
         "2026-11-29T20:38:00.123Z request_id=\"0199a7c2-7f10-7abc-8000-3f1de0c0ffee\" peer=10.0.0.9 protocol=h2 ",
         "method=\"POST\" route=chat_completions model=\"a \\\"b\\\"\\nc\" service=\"chat\" ",
-        "endpoint=\"http://10.0.0.7:8000\" prefill=\"http://10.0.0.3:8000\" stream=true status=200 outcome=ok attempts=2 retried=\"prefill_busy\" ",
+        "endpoint=\"http://10.0.0.7:8000\" prefill=\"http://10.0.0.3:8000\" cohort=\"r2\" split_version=3 stream=true status=200 outcome=ok attempts=2 retried=\"prefill_busy\" ",
         "bytes_in=2611 bytes_out=48213 ttfb_us=81250 prefill_us=61020 handoff_us=73 decode_us=18400 ",
         "duration_us=2250113 events=212 longest_gap_us=31007 trace_id=\"0af7651916cd43dd8448eb211c80319c\" ",
         "prefill_span_id=\"53ce929d0e0e4736\" decode_span_id=\"00f067aa0ba902b7\"\n",
