@@ -11,6 +11,8 @@ use crate::types::role::Role;
 mod addresses;
 #[path = "probes.rs"]
 mod probes;
+#[path = "report.rs"]
+mod report;
 
 /// Lanes that only write down what they are asked.
 #[derive(Debug, Default)]
