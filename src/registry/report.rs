@@ -178,13 +178,15 @@ fn bare(snapshot: &Snapshot, filter: &Filter) -> Vec<Bare> {
         pod: note.pod.name.clone(),
         service: name(note.service).to_owned(),
         reason: note.reason.as_str().to_owned(),
-        known_for_ms: age(note.since),
+        known_for_ms: age(note.since, clock::now()),
     };
     all.map(row).collect()
 }
 
 fn entry(service: &Service, endpoint: &Endpoint) -> Entry {
     let Load { withdrawn, in_flight, quiesced } = endpoint.load();
+    // One moment for the whole row, after everything that it is about: ages of it can be compared.
+    let now = clock::now();
     let named = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let pod = endpoint.pod.as_deref();
     let deadline = endpoint.deadline();
@@ -202,14 +204,14 @@ fn entry(service: &Service, endpoint: &Endpoint) -> Entry {
         volatile_drain: endpoint.is_drained(),
         deadline_in_ms: deadline.map(|deadline| deadline.due.left_ms()),
         force: deadline.is_some_and(|deadline| deadline.force),
-        withdrawn_age_ms: withdrawn.map(age),
-        last_dispatch_age_ms: endpoint.last_dispatch().map(age),
+        withdrawn_age_ms: withdrawn.map(|at| age(at, now)),
+        last_dispatch_age_ms: endpoint.last_dispatch().map(|at| age(at, now)),
         in_flight,
         forced: endpoint.forced(),
-        quiesced_for_ms: quiesced.map(age),
+        quiesced_for_ms: quiesced.map(|at| age(at, now)),
     }
 }
 
-fn age(since: Instant) -> u64 {
-    u64::try_from(clock::now().saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
+fn age(since: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
 }
