@@ -22,6 +22,8 @@ fn row(uid: &str) -> Entry {
         selectable: true,
         reason: None,
         volatile_drain: false,
+        deadline_in_ms: None,
+        force: false,
         withdrawn_age_ms: None,
         last_dispatch_age_ms: None,
         in_flight: InFlight::default(),
