@@ -3,6 +3,7 @@
 //!
 //! A report is one leg of the evidence. Anything above zero holds a deletion up; what is missing is unknown and not zero (I10).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,7 +76,8 @@ pub struct Entry {
     pub in_flight: InFlight,
     /// Requests that were cut on it because a drain's deadline asked for that, since it was registered.
     pub forced: u64,
-    /// For so long it takes no new requests and carries nothing. `None`: that is not so.
+    /// For so long it takes no new requests and carries nothing. `None`: that is not so, or an earlier endpoint of
+    /// its URL still carries something.
     pub quiesced_for_ms: Option<u64>,
 }
 
@@ -116,8 +118,13 @@ impl Reporter {
     /// The report. Changes nothing but `seq`.
     pub fn report(&self, filter: &Filter) -> Report {
         let snapshot = self.view.load_full();
-        let mut endpoints: Vec<Entry> =
-            matching(&snapshot, filter).map(|(service, endpoint)| entry(service, endpoint)).collect();
+        let busy = Busy::of(&snapshot);
+        let one = |(service, endpoint): (&Service, &Arc<Endpoint>)| {
+            let mut entry = entry(service, endpoint);
+            entry.quiesced_for_ms = entry.quiesced_for_ms.filter(|_| busy.is_at_rest(endpoint));
+            entry
+        };
+        let mut endpoints: Vec<Entry> = matching(&snapshot, filter).map(one).collect();
         endpoints.sort_by(|a, b| (&a.url, &a.role, &a.uid).cmp(&(&b.url, &b.role, &b.uid)));
         let pods = bare(&snapshot, filter);
         let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
@@ -136,20 +143,46 @@ impl Reporter {
         let snapshot = self.view.load();
         let mut endpoints = matching(&snapshot, filter).peekable();
         let known = endpoints.peek().is_some() || !bare(&snapshot, filter).is_empty();
-        known && endpoints.all(|(_, endpoint)| endpoint.load().quiesced.is_some())
+        let busy = Busy::of(&snapshot);
+        known && endpoints.all(|(_, e)| e.load().quiesced.is_some() && busy.is_at_rest(e))
     }
+}
+
+/// What is carried at each URL, by the id of the first endpoint there that carries something. Before a router hears that
+/// another Pod has an address, it counts what it sends there for the Pod that had it: the later one is not at rest before
+/// that is over.
+struct Busy<'a>(HashMap<&'a str, u64>);
+
+impl<'a> Busy<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        let mut first = HashMap::new();
+        for (_, endpoint) in all(snapshot).filter(|(_, endpoint)| endpoint.in_flight().total() > 0) {
+            let id = first.entry(endpoint.url.as_str()).or_insert(endpoint.id);
+            *id = endpoint.id.min(*id);
+        }
+        Self(first)
+    }
+
+    fn is_at_rest(&self, endpoint: &Endpoint) -> bool {
+        self.0.get(endpoint.url.as_str()).is_none_or(|first| *first >= endpoint.id)
+    }
+}
+
+/// Those that left included.
+fn all(snapshot: &Snapshot) -> impl Iterator<Item = (&Service, &Arc<Endpoint>)> {
+    let listed = snapshot.services.iter().flat_map(|service| service.all().map(move |e| (&**service, e)));
+    let departed = snapshot.departed.iter().filter_map(|gone| {
+        let service = snapshot.services.get(gone.service)?;
+        Some((&**service, &gone.endpoint))
+    });
+    listed.chain(departed)
 }
 
 fn matching<'a>(
     snapshot: &'a Snapshot,
     filter: &'a Filter,
 ) -> impl Iterator<Item = (&'a Service, &'a Arc<Endpoint>)> {
-    let listed = snapshot.services.iter().flat_map(|service| service.all().map(move |e| (&**service, e)));
-    let departed = snapshot.departed.iter().filter_map(|gone| {
-        let service = snapshot.services.get(gone.service)?;
-        Some((&**service, &gone.endpoint))
-    });
-    listed.chain(departed).filter(|(service, endpoint)| {
+    all(snapshot).filter(|(service, endpoint)| {
         let pod = endpoint.pod.as_deref();
         fits(filter.service.as_ref(), Some(&service.config.name))
             && fits(filter.url.as_ref(), Some(&endpoint.url))

@@ -88,7 +88,10 @@ impl Reports {
         let mut seen: HashSet<&str> = HashSet::new();
         for entry in &report.endpoints {
             let about = |wrong: String| format!("router {router}: {wrong}: {entry:?}");
-            row::check(entry, self.limits.stale).map_err(about)?;
+            let others =
+                report.endpoints.iter().filter(|other| other.url == entry.url && other.uid != entry.uid);
+            let shared = others.into_iter().any(|other| other.in_flight.total() > 0);
+            row::check(entry, shared, self.limits.stale).map_err(about)?;
             let uid = entry.uid.as_deref().ok_or_else(|| about("no UID".to_owned()))?;
             if !seen.insert(uid) {
                 return Err(about("a second row of this UID".to_owned()));
@@ -183,8 +186,10 @@ impl Told {
                 spell.quiet = Some((from, asked.max(from)));
                 Ok(())
             }
-            (None, Some(_)) => Err("it carries something again, and was not restored".to_owned()),
-            (None, None) => Ok(()),
+            (None, Some(_)) if entry.in_flight.total() > 0 => {
+                Err("it carries something again, and was not restored".to_owned())
+            }
+            (None, _) => Ok(()),
         }
     }
 
