@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Are the parts of the load tests in working order? Engine, router and verifying generator, a few hundred requests of
-# each kind, with one leg and with two, nothing measured. Seconds after a build of the tests.
+# each kind, with one leg and with two, nothing measured; and a small storm of withdrawals. Seconds after a build of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python3 -m compileall -q load-tests
-cargo build --quiet --bin tandem --example fake_engine --example loadgen
+cargo build --quiet --bin tandem --example fake_engine --example loadgen --example drain
 target=${CARGO_TARGET_DIR:-target}/debug
 router=
 trap 'kill "$engine" $router 2>/dev/null || true' EXIT
@@ -45,3 +45,4 @@ through header --worker "$decode"
 through one_leg --worker "$decode" -- --pd
 through sglang --engine sglang --prefill "$prefill,bootstrap=19703" --decode "$decode" -- --pd
 through vllm --engine vllm --prefill "$prefill" --decode "$decode" -- --pd
+"$target/examples/drain" --requests 3000

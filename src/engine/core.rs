@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::config::EngineConfig;
 use super::job::Job;
 use super::log::Log;
+use super::moves::Moves;
 use super::script::{Fault, Rule};
 use super::sglang::Disaggregation;
 use super::socket::Dialer;
@@ -26,6 +27,7 @@ use crate::types::clock::now;
 pub(super) struct Core {
     pub(super) config: EngineConfig,
     pub(super) log: Log,
+    pub(super) moves: Moves,
     pub(super) tasks: Tracker,
     pub(super) dialer: Dialer,
     /// The process is gone: nothing of it answers any more.
@@ -54,6 +56,7 @@ impl Core {
         let engine_id = hex(&random).into_uuid().to_string();
         Self {
             log: Log::new(config.log),
+            moves: Moves::new(config.log),
             tasks: Tracker::default(),
             dialer,
             dead: CancellationToken::new(),

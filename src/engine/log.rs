@@ -174,7 +174,7 @@ impl Log {
         records.conns.retain(|conn| conn.closed_at.is_none());
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Records) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Records) -> T) -> T {
         let result = change(&mut self.records.lock());
         self.changed.notify_waiters();
         result

@@ -5,7 +5,7 @@
 //! counted here. Text is a function of the prompt's KV ([`expected`]), so a test can tell whose KV a decode used.
 //!
 //! * `config`, `script` — what it is, and faults on demand.
-//! * `server`, `tap`, `log` — connections, and everything received on them.
+//! * `server`, `tap`, `log`, `taken` — connections, and everything received on them. `moves` — KV that left.
 //! * `front`, `generate`, `request`, `prompt` — requests.
 //! * `job`, `text`, `core` — work inside the engine and what it shares.
 //! * `sglang`, `vllm` — how KV gets from prefill to decode.
@@ -25,6 +25,7 @@ mod job;
 mod json;
 mod log;
 mod metrics;
+mod moves;
 mod prompt;
 mod request;
 mod running;
@@ -33,6 +34,7 @@ mod server;
 mod sglang;
 mod socket;
 mod stream;
+mod taken;
 mod tap;
 mod text;
 mod vllm;
@@ -42,6 +44,7 @@ mod tests;
 
 pub use config::{Connector, DuplicateRoom, EngineConfig, LoadFailure, Role, Timing, Waits, Wire};
 pub use log::{Conn, Ended, Left, Log, Records, Seen};
+pub use moves::{Move, Moves};
 pub use running::{Running, State, start, unbound};
 pub use script::{End, Fault, Rule, duration};
 pub use socket::{Dialer, Socket};

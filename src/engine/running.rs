@@ -12,6 +12,7 @@ use super::config::{EngineConfig, Wire};
 use super::core::Core;
 use super::front::has_side;
 use super::log::Log;
+use super::moves::Moves;
 use super::script::Rule;
 use super::server::{Door, accept, serve};
 use super::socket::{Dialer, Socket};
@@ -28,6 +29,7 @@ pub struct Running {
     /// SGLang prefill: its bootstrap server. vLLM: where blocks are pulled from.
     pub side_addr: Option<SocketAddr>,
     pub log: Log,
+    pub moves: Moves,
     core: Arc<Core>,
 }
 
@@ -78,7 +80,7 @@ pub async fn start(config: EngineConfig) -> io::Result<Running> {
         let _ = core.side_port.set(at.port()); // set once: here
         core.tasks.spawn("engine-side", accept(Arc::clone(&core), side, Door::Side));
     }
-    Ok(Running { addr, side_addr, log: core.log.clone(), core })
+    Ok(Running { addr, side_addr, log: core.log.clone(), moves: core.moves.clone(), core })
 }
 
 /// An engine without listeners, for connections that the caller makes: [`Running::serve`], [`Running::serve_side`]. It
@@ -87,7 +89,7 @@ pub fn unbound(config: EngineConfig, dialer: Dialer, side_port: u16) -> Running 
     let addr = SocketAddr::new(config.listen.ip(), 0);
     let core = Arc::new(Core::new(config, dialer));
     let _ = core.side_port.set(side_port); // set once: here
-    Running { addr, side_addr: None, log: core.log.clone(), core }
+    Running { addr, side_addr: None, log: core.log.clone(), moves: core.moves.clone(), core }
 }
 
 impl Running {

@@ -146,10 +146,11 @@ impl Endpoint {
         self.moments.mark(&self.moments.dispatched, clock::recent());
     }
 
-    /// A leg is over now; before its hold is given back, so that who sees the lower count also sees when.
+    /// A leg is over now; before its hold is given back, so that who sees the lower count also sees when. Not the task's own
+    /// time: legs end in tasks that do not refresh it, and it would say that the endpoint was quiet for longer than it was.
     #[inline]
     pub fn ended(&self) {
-        self.moments.mark(&self.moments.over, clock::recent());
+        self.moments.mark_latest(&self.moments.over, clock::now());
     }
 
     /// When its last leg started.

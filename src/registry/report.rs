@@ -3,6 +3,7 @@
 //!
 //! A report is one leg of the evidence. Anything above zero holds a deletion up; what is missing is unknown and not zero (I10).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,7 +76,8 @@ pub struct Entry {
     pub in_flight: InFlight,
     /// Requests that were cut on it because a drain's deadline asked for that, since it was registered.
     pub forced: u64,
-    /// For so long it takes no new requests and carries nothing. `None`: that is not so.
+    /// For so long it takes no new requests and carries nothing. `None`: that is not so, or an earlier endpoint of
+    /// its URL still carries something.
     pub quiesced_for_ms: Option<u64>,
 }
 
@@ -116,8 +118,13 @@ impl Reporter {
     /// The report. Changes nothing but `seq`.
     pub fn report(&self, filter: &Filter) -> Report {
         let snapshot = self.view.load_full();
-        let mut endpoints: Vec<Entry> =
-            matching(&snapshot, filter).map(|(service, endpoint)| entry(service, endpoint)).collect();
+        let busy = Busy::of(&snapshot);
+        let one = |(service, endpoint): (&Service, &Arc<Endpoint>)| {
+            let mut entry = entry(service, endpoint);
+            entry.quiesced_for_ms = entry.quiesced_for_ms.filter(|_| busy.is_at_rest(endpoint));
+            entry
+        };
+        let mut endpoints: Vec<Entry> = matching(&snapshot, filter).map(one).collect();
         endpoints.sort_by(|a, b| (&a.url, &a.role, &a.uid).cmp(&(&b.url, &b.role, &b.uid)));
         let pods = bare(&snapshot, filter);
         let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
@@ -136,20 +143,46 @@ impl Reporter {
         let snapshot = self.view.load();
         let mut endpoints = matching(&snapshot, filter).peekable();
         let known = endpoints.peek().is_some() || !bare(&snapshot, filter).is_empty();
-        known && endpoints.all(|(_, endpoint)| endpoint.load().quiesced.is_some())
+        let busy = Busy::of(&snapshot);
+        known && endpoints.all(|(_, e)| e.load().quiesced.is_some() && busy.is_at_rest(e))
     }
+}
+
+/// What is carried at each URL, by the id of the first endpoint there that carries something. Before a router hears that
+/// another Pod has an address, it counts what it sends there for the Pod that had it: the later one is not at rest before
+/// that is over.
+struct Busy<'a>(HashMap<&'a str, u64>);
+
+impl<'a> Busy<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        let mut first = HashMap::new();
+        for (_, endpoint) in all(snapshot).filter(|(_, endpoint)| endpoint.in_flight().total() > 0) {
+            let id = first.entry(endpoint.url.as_str()).or_insert(endpoint.id);
+            *id = endpoint.id.min(*id);
+        }
+        Self(first)
+    }
+
+    fn is_at_rest(&self, endpoint: &Endpoint) -> bool {
+        self.0.get(endpoint.url.as_str()).is_none_or(|first| *first >= endpoint.id)
+    }
+}
+
+/// Those that left included.
+fn all(snapshot: &Snapshot) -> impl Iterator<Item = (&Service, &Arc<Endpoint>)> {
+    let listed = snapshot.services.iter().flat_map(|service| service.all().map(move |e| (&**service, e)));
+    let departed = snapshot.departed.iter().filter_map(|gone| {
+        let service = snapshot.services.get(gone.service)?;
+        Some((&**service, &gone.endpoint))
+    });
+    listed.chain(departed)
 }
 
 fn matching<'a>(
     snapshot: &'a Snapshot,
     filter: &'a Filter,
 ) -> impl Iterator<Item = (&'a Service, &'a Arc<Endpoint>)> {
-    let listed = snapshot.services.iter().flat_map(|service| service.all().map(move |e| (&**service, e)));
-    let departed = snapshot.departed.iter().filter_map(|gone| {
-        let service = snapshot.services.get(gone.service)?;
-        Some((&**service, &gone.endpoint))
-    });
-    listed.chain(departed).filter(|(service, endpoint)| {
+    all(snapshot).filter(|(service, endpoint)| {
         let pod = endpoint.pod.as_deref();
         fits(filter.service.as_ref(), Some(&service.config.name))
             && fits(filter.url.as_ref(), Some(&endpoint.url))
@@ -178,13 +211,15 @@ fn bare(snapshot: &Snapshot, filter: &Filter) -> Vec<Bare> {
         pod: note.pod.name.clone(),
         service: name(note.service).to_owned(),
         reason: note.reason.as_str().to_owned(),
-        known_for_ms: age(note.since),
+        known_for_ms: age(note.since, clock::now()),
     };
     all.map(row).collect()
 }
 
 fn entry(service: &Service, endpoint: &Endpoint) -> Entry {
     let Load { withdrawn, in_flight, quiesced } = endpoint.load();
+    // One moment for the whole row, after everything that it is about: ages of it can be compared.
+    let now = clock::now();
     let named = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let pod = endpoint.pod.as_deref();
     let deadline = endpoint.deadline();
@@ -202,14 +237,14 @@ fn entry(service: &Service, endpoint: &Endpoint) -> Entry {
         volatile_drain: endpoint.is_drained(),
         deadline_in_ms: deadline.map(|deadline| deadline.due.left_ms()),
         force: deadline.is_some_and(|deadline| deadline.force),
-        withdrawn_age_ms: withdrawn.map(age),
-        last_dispatch_age_ms: endpoint.last_dispatch().map(age),
+        withdrawn_age_ms: withdrawn.map(|at| age(at, now)),
+        last_dispatch_age_ms: endpoint.last_dispatch().map(|at| age(at, now)),
         in_flight,
         forced: endpoint.forced(),
-        quiesced_for_ms: quiesced.map(age),
+        quiesced_for_ms: quiesced.map(|at| age(at, now)),
     }
 }
 
-fn age(since: Instant) -> u64 {
-    u64::try_from(clock::now().saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
+fn age(since: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,6 +6,7 @@
 //! * [`memory`] — named in-memory "hosts", so that a whole conversation runs on a paused clock.
 //! * [`kube`] — a stateful Kubernetes API server for Pods, in memory or on loopback, with scripted faults.
 //! * [`router`] — a whole router in the test's own runtime, and the invariants after every replay.
+//! * [`quiet`] — what in-flight reports claim, held against engines' logs.
 //! * [`wire`] — what both sides share: transports that can be reset, heads, framing, splits.
 //! * [`upstream`] — the product's upstream client over scripted bytes.
 //! * [`sse`], [`metrics`], [`eventually`], [`fixtures`], [`openai`] — assertions and inputs.
@@ -24,6 +25,7 @@ pub mod kube;
 pub mod memory;
 pub mod metrics;
 pub mod openai;
+pub mod quiet;
 pub mod router;
 pub mod sse;
 pub mod task;

@@ -100,7 +100,9 @@ impl Write {
         drop(self.turn);
         let _inflight = core.stages.enter(Stage::Inflight);
         self.seat.advance(Phase::Writing);
+        let moving = core.moves.begin(self.seat.room.to_string(), true);
         pause(self.transfer).await;
+        drop(moving);
         self.seat.advance(Phase::Done { content: self.content, corrupted: false });
         match &*self.seat.phase.borrow() {
             Phase::Done { .. } => Ok(()),

@@ -52,6 +52,7 @@ async fn pull(core: &Arc<Core>, body: &[u8]) -> Response {
     let (content, corrupted) = match got {
         Pull::Fresh(content) => {
             let reading = Reading { core, request, done: false };
+            let _moving = core.moves.begin(request.to_owned(), true);
             pause(time).await;
             reading.done();
             (content, false)
@@ -59,6 +60,7 @@ async fn pull(core: &Arc<Core>, body: &[u8]) -> Response {
         // Nothing guards blocks that are no longer kept: it reads what is there.
         Pull::Stale(content, _) => {
             core.counts.stale_pulls.add(1);
+            let _moving = core.moves.begin(request.to_owned(), false);
             pause(time).await;
             (content, true)
         }

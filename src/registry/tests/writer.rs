@@ -13,6 +13,8 @@ mod addresses;
 mod orders;
 #[path = "probes.rs"]
 mod probes;
+#[path = "report.rs"]
+mod report;
 
 /// Lanes that only write down what they are asked.
 #[derive(Debug, Default)]
