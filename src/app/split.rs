@@ -16,8 +16,8 @@ use crate::config::SplitEntry;
 use crate::metrics::CohortState;
 use crate::proxy::context::Shared;
 use crate::registry::{
-    Change, Cohort, Handle, Need, Role, SAMPLE, Service, Snapshot, SplitApplied, SplitOrder, SplitSource,
-    Uncovered,
+    Change, Cohort, Endpoint, Handle, Need, Role, SAMPLE, Service, Snapshot, SplitApplied, SplitOrder,
+    SplitSource, Uncovered,
 };
 
 /// The registry as operators reach it.
@@ -91,7 +91,7 @@ fn of(service: &Service) -> ServiceSplit {
     let one = |cohort: &Arc<Cohort>| {
         let got = windows.each_ref().map(|window| window.get(&cohort.name).copied().unwrap_or(0));
         let observed = |at: usize| (sums[at] > 0).then(|| share(got[at], sums[at]));
-        let lacks = cohort.lacks(need, |endpoint| endpoint.is_selectable());
+        let lacks = cohort.lacks(need, Endpoint::is_selectable);
         let passed_on = Uncovered::ALL.iter().zip(cohort.counts.all_passed_on());
         CohortShare {
             cohort: cohort.name.to_string(),

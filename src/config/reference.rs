@@ -126,6 +126,13 @@ fn kind(words: &str) -> Value {
         "auto or name" => text("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
         "auto or path" => json!({"type": "string"}),
         "text" => json!({"type": ["string", "null"]}),
+        "revision" | "token" => json!({"type": ["string", "null"], "minLength": 1, "maxLength": 253}),
+        "list of revisions" => {
+            json!({"type": ["array", "null"], "items": {"type": "string", "minLength": 1}})
+        }
+        "list of headers" => {
+            json!({"type": ["array", "null"], "items": {"type": "string", "pattern": "^[A-Za-z0-9-]+$"}})
+        }
         "list of names" => json!({"type": ["array", "null"], "items": {"type": "string"}}),
         "auto, pass, strip or {from_secret: path}" => json!({"anyOf": [
             {"enum": ["auto", "pass", "strip"]},

@@ -44,6 +44,16 @@ fn exercised() -> (Arc<Metrics>, EndpointMetrics) {
     pods.latched("prefill");
     metrics.discovery.set_endpoints("svc", "not_ready", 1, 1);
     metrics.discovery.refresh_ages();
+    metrics.cohorts.set_version("svc", 1);
+    let (requests, passed_on, selectable) = (5, [0, 1, 0, 0], [1, 2, 0]);
+    metrics.cohorts.set(&[CohortState {
+        service: "svc",
+        cohort: "r1",
+        requests,
+        passed_on,
+        weight: 9,
+        selectable,
+    }]);
     (metrics, endpoint)
 }
 
@@ -354,4 +364,22 @@ async fn gaps_reach_the_counters_at_most_once_a_second() {
     assert_eq!((gaps.events, service.stream_events.get(), service.stream_gaps.get()), (33, 33, 32));
     assert_eq!(gaps.longest, Duration::from_millis(4100));
     assert!((service.stream_gap_seconds.get() - 7.0).abs() < 1e-6, "{}", service.stream_gap_seconds.get());
+}
+
+#[test]
+fn a_cohort_that_nobody_names_any_more_has_no_series() {
+    let metrics = metrics();
+    let of = |cohort, requests| CohortState {
+        service: "svc",
+        cohort,
+        requests,
+        passed_on: [0; 4],
+        weight: 1,
+        selectable: [0; 3],
+    };
+    metrics.cohorts.set(&[of("r1", 5), of("r2", 7)]);
+    metrics.cohorts.set(&[of("r2", 9)]);
+    let text = metrics.render();
+    assert!(!text.contains("cohort=\"r1\""), "{text}");
+    assert!(text.contains("tandem_cohort_requests_total{cohort=\"r2\",service=\"svc\"} 9\n"), "{text}");
 }

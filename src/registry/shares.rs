@@ -46,13 +46,16 @@ impl Counts {
     }
 }
 
+/// Requests by cohort.
+type Totals = BTreeMap<Arc<str>, u64>;
+
 /// Of one service. Locked when cohorts are made and looked at, never by a request.
 #[derive(Debug, Default)]
 pub struct Shares {
     by_name: Mutex<BTreeMap<Arc<str>, Arc<Counts>>>,
-    samples: Mutex<VecDeque<(Instant, BTreeMap<Arc<str>, u64>)>>,
+    samples: Mutex<VecDeque<(Instant, Totals)>>,
     /// The counts when the split in force was applied.
-    since_split: Mutex<BTreeMap<Arc<str>, u64>>,
+    since_split: Mutex<Totals>,
 }
 
 impl Shares {
@@ -64,7 +67,7 @@ impl Shares {
         Arc::clone(by_name.entry(Arc::clone(name)).or_default())
     }
 
-    fn now(&self) -> BTreeMap<Arc<str>, u64> {
+    fn now(&self) -> Totals {
         self.by_name.lock().iter().map(|(name, counts)| (Arc::clone(name), counts.requests())).collect()
     }
 
@@ -84,7 +87,7 @@ impl Shares {
     }
 
     /// Requests by cohort over the last `window`, as far as it was put down.
-    pub fn over(&self, window: Duration) -> BTreeMap<Arc<str>, u64> {
+    pub fn over(&self, window: Duration) -> Totals {
         let at = clock::now();
         let samples = self.samples.lock();
         let before = samples.iter().rev().find(|(then, _)| at.saturating_duration_since(*then) >= window);
@@ -93,15 +96,12 @@ impl Shares {
     }
 
     /// Requests by cohort since the split in force was applied.
-    pub fn since_split(&self) -> BTreeMap<Arc<str>, u64> {
+    pub fn since_split(&self) -> Totals {
         grown(Some(&*self.since_split.lock()), self.now())
     }
 }
 
-fn grown(
-    before: Option<&BTreeMap<Arc<str>, u64>>,
-    mut now: BTreeMap<Arc<str>, u64>,
-) -> BTreeMap<Arc<str>, u64> {
+fn grown(before: Option<&BTreeMap<Arc<str>, u64>>, mut now: BTreeMap<Arc<str>, u64>) -> Totals {
     for (name, count) in &mut now {
         let known = before.and_then(|before| before.get(name)).copied();
         *count = count.saturating_sub(known.unwrap_or(0));

@@ -135,9 +135,9 @@ impl Service {
 
     /// Some cohort that is given requests can take one.
     pub fn is_covered(&self, need: Need) -> bool {
-        self.cohorts.iter().any(|cohort| {
-            cohort.weight(need) > 0 && cohort.lacks(need, |endpoint| endpoint.is_selectable()).is_none()
-        })
+        self.cohorts
+            .iter()
+            .any(|cohort| cohort.weight(need) > 0 && cohort.lacks(need, Endpoint::is_selectable).is_none())
     }
 
     /// Some selectable prefill pairs with some selectable decode.

@@ -88,6 +88,7 @@ fn others() -> Vec<Failure> {
         Failure::Shed(Shed::Buffered),
         Failure::ModelNotFound { model: None },
         Failure::NoEndpoint { service: "s".to_owned(), role: Role::Mixed, registered: false },
+        Failure::NoCohort { service: "s".to_owned(), all_zero: true },
         Failure::PrefillNoKv,
         Failure::Prefill { error: LegError::before_write(Fault::Lost), decode_asked: true },
         Failure::Prefill { error: LegError::before_write(Fault::FirstByteTimeout), decode_asked: false },

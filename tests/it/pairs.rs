@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem::config::{EngineKind, Policies, Policy, VllmConnector};
 use tandem::ledger::Hold;
 use tandem::proxy::route::{self, Excluded, has_other};
-use tandem::registry::{Endpoint, Role};
+use tandem::registry::{Endpoint, Role, Service};
 use tandem::testkit::eventually::eventually;
 use tandem::testkit::fixtures::post;
 use tandem::testkit::memory::{MemoryNet, MemoryStream};
@@ -118,7 +118,10 @@ async fn each_role_has_its_own_turn() {
         for _ in 0..n {
             url(Role::Decode);
         }
-        assert_eq!(pick_role(&service, Role::Mixed, &Excluded::default()).unwrap().endpoint().url, "http://m0:80");
+        assert_eq!(
+            pick_role(&service, Role::Mixed, &Excluded::default()).unwrap().endpoint().url,
+            "http://m0:80"
+        );
     }
     assert_eq!(
         prefills,
@@ -167,7 +170,9 @@ async fn what_is_excluded_or_withdrawn_is_not_chosen_in_its_role() {
     assert!(!has_other(&service, Role::Decode, &excluded));
     assert!(has_other(&service, Role::Prefill, &excluded) && has_other(&service, Role::Mixed, &excluded));
     excluded.add(by_role(&router, Role::Mixed)[0]);
-    assert!(!has_other(&service, Role::Mixed, &excluded) && pick_role(&service, Role::Mixed, &excluded).is_none());
+    assert!(
+        !has_other(&service, Role::Mixed, &excluded) && pick_role(&service, Role::Mixed, &excluded).is_none()
+    );
     // An ejected one comes last.
     prefills[0].ejection.fail();
     for _ in 0..20 {

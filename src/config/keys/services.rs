@@ -137,7 +137,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     live(
         "services[].split.weights[].name",
-        "name",
+        "token",
         "null",
         "Name of the cohort in metrics, logs and documents; else its revision, its sides or its token",
     ),

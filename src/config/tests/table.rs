@@ -61,6 +61,14 @@ const OTHERS: &[(&str, &str)] = &[
     ("services[].upstream.handoff_max_age", "1ms"),
     ("services[].upstream.kv_lease", "1h"),
     ("services[].upstream.cancel_decode_grace", "0"),
+    ("services[].cohorts.by", "revision"),
+    ("services[].split.weights[].name", "n"),
+    ("services[].split.weights[].revision", "r2"),
+    ("services[].split.weights[].prefill", "[p2]"),
+    ("services[].split.weights[].decode", "[d2]"),
+    ("services[].split.weights[].token", "kv"),
+    ("services[].split.weights[].weight", "7"),
+    ("services[].sticky.headers", "[x-session-id]"),
     ("services[].discovery.kubernetes.namespace", "n"),
     ("services[].discovery.kubernetes.selector", "{b: c}"),
     ("services[].discovery.kubernetes.prefill", "{b: c}"),
@@ -99,6 +107,15 @@ fn base(path: &str) -> Value {
     if path.starts_with(PODS) || path.starts_with("services[].eligibility") {
         let pods = json!({"selector": {"app": "a"}});
         return json!({"services": [{"name": "a", "engine": {"kind": "sglang"}, "discovery": {"kubernetes": pods}}]});
+    }
+    if let Some(key) = path.strip_prefix("services[].split.weights[].") {
+        // A side and a revision exclude each other.
+        let entry = match key {
+            "prefill" | "decode" => json!({"token": "t", "weight": 1}),
+            _ => json!({"revision": "r1", "weight": 1}),
+        };
+        let endpoints = json!({"static": {"mixed": [{"url": "http://h:1"}]}});
+        return json!({"services": [{"name": "a", "discovery": endpoints, "split": {"weights": [entry]}}]});
     }
     let kind = match path.strip_prefix("services[].").unwrap_or_default() {
         "engine.connector" => "vllm",

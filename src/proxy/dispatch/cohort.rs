@@ -52,7 +52,7 @@ pub(super) async fn cohort(
     loop {
         let service = current(&shared, asked.service);
         let service = service.ok_or(Failure::Internal("the service left the configuration"))?;
-        let stay = ticket.cohort.as_deref();
+        let stay = ticket.cohort.as_ref().map(|cohort| &*cohort.name);
         match decide(&service, asked.need, asked.key.as_ref(), excluded, stay) {
             Ok(decision) => {
                 ticket.decided(&service, &decision);

@@ -18,7 +18,7 @@ use crate::proxy::request::route::Route;
 use crate::proxy::request::trace::Spans;
 use crate::proxy::rescue::Rescue;
 use crate::proxy::route::Decision;
-use crate::registry::{Endpoint, Service};
+use crate::registry::{Cohort, Endpoint, Service};
 use crate::telemetry::access::{AccessPair, AccessRecord};
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::Outcome;
@@ -38,7 +38,7 @@ pub struct Ticket {
     pub stream: bool,
     pub service: Option<Arc<Service>>,
     /// The cohort that was decided for the last attempt, and under which split (0: none).
-    pub cohort: Option<Arc<str>>,
+    pub cohort: Option<Arc<Cohort>>,
     pub split_version: u64,
     /// The engine of the last attempt.
     pub endpoint: Option<Arc<Endpoint>>,
@@ -130,7 +130,7 @@ impl Ticket {
         }
         // One cohort of no split is no news to anybody.
         if service.split.is_some() || service.cohorts.len() > 1 {
-            self.cohort = Some(Arc::clone(&decision.cohort.name));
+            self.cohort = Some(Arc::clone(&decision.cohort));
             self.split_version = decision.split_version;
         }
     }
@@ -217,7 +217,7 @@ impl Ticket {
             service: self.service.as_ref().map_or(NO_SERVICE, |s| &s.config.name),
             endpoint: self.endpoint.as_ref().map(|e| e.url.as_str()),
             pair: self.pair.as_ref().map(|pair| pair.access()),
-            cohort: self.cohort.as_deref(),
+            cohort: self.cohort.as_ref().map(|cohort| &*cohort.name),
             split_version: Some(self.split_version).filter(|version| *version != 0),
             stream: self.stream,
             status: self.status.map_or(0, |s| s.as_u16()),

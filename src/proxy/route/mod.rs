@@ -1,5 +1,5 @@
-//! 4. Where to? Pure: the endpoints of one service at one version, what is excluded, and randomness, to one cohort and one
-//! hold of each role in it.
+//! 4. Where to? Pure: from the endpoints of one service at one version, what is excluded, and randomness, comes one cohort,
+//!    and of it one hold of each role.
 //!
 //! The cohort comes first, by the operator's weights, before either leg ([`decide`]); everything after it stays in it (I1).
 //! A policy proposes; the gate decides. An endpoint that was withdrawn since the snapshot was made refuses the hold, and

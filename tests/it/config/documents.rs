@@ -77,7 +77,16 @@ fn router_yaml_or_the_example_of_an_engine_writes_every_key_with_its_default() {
     };
     let (file, pods) = (yaml(&text_of("config/router.yaml")), yaml(&router_yaml_with_pods()));
     let (sglang, vllm) = (yaml(&text_of("config/sglang.yaml")), yaml(&text_of("config/vllm.yaml")));
-    for key in KEYS.iter().filter(|key| key.path != other_form) {
+    // A split has no default: its keys are shown by an example.
+    let split = yaml(&text_of("config/canary.yaml"));
+    let weights = &split["services"][0]["split"]["weights"];
+    let (of_split, others): (Vec<&config::Key>, Vec<_>) =
+        KEYS.iter().partition(|key| key.path.starts_with("services[].split.weights[]."));
+    for key in of_split {
+        let name = key.path.rsplit('.').next().expect("a name");
+        assert!(weights.as_array().expect("a list").iter().any(|entry| !entry[name].is_null()), "{name}");
+    }
+    for key in others.into_iter().filter(|key| key.path != other_form) {
         let path = format!("/{}", key.path.replace("[]", ".0").replace('.', "/"));
         let paired =
             ["engine.connector", "static.prefill", "static.decode"].iter().any(|k| key.path.contains(k));

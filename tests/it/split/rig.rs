@@ -109,9 +109,10 @@ impl Rig {
     pub(super) async fn mark(&self, n: usize, marked: bool) {
         self.api.update("default", &format!("e{n}"), |pod| {
             let labels = pod["metadata"]["labels"].as_object_mut().unwrap();
-            match marked {
-                true => drop(labels.insert("tandem.dev/endpoint-eligible".to_owned(), "true".into())),
-                false => drop(labels.remove("tandem.dev/endpoint-eligible")),
+            if marked {
+                labels.insert("tandem.dev/endpoint-eligible".to_owned(), "true".into());
+            } else {
+                labels.remove("tandem.dev/endpoint-eligible");
             }
         });
         let url = format!("http://192.0.2.{}:8000", n + 1);

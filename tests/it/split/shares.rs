@@ -36,7 +36,7 @@ async fn shares_are_the_weights_and_what_no_entry_takes_gets_nothing() {
     assert_eq!((&line["split_version"], line["cohort"].is_string()), (&1.into(), true));
     let requests =
         |cohort: &str| rig.router.scrape().sum("tandem_cohort_requests_total", &[("cohort", cohort)]);
-    assert_eq!((requests("r1") as usize, requests("r2") as usize), (seen[0], seen[1]));
+    assert_eq!((requests("r1"), requests("r2")), (seen[0] as f64, seen[1] as f64));
     rig.end().await;
 }
 
