@@ -52,7 +52,7 @@ async fn sessions_stay_and_move_only_as_they_must() {
     rig.end().await;
 }
 
-/// B-row of retries: a further attempt is made in the cohort that was decided, and a failing canary is not hidden by it.
+/// A further attempt is made in the cohort that was decided, and a failing canary is not hidden by it.
 #[tokio::test(start_paused = true)]
 async fn further_attempts_stay_in_the_cohort_while_it_can_take_them() {
     let all = [Is("mixed", "r1", ""), Is("mixed", "r2", ""), Is("mixed", "r2", "")];
