@@ -27,8 +27,8 @@ pub enum NoCohort {
 
 /// Decides. `stay`: the cohort of the request's earlier attempt, which is kept as long as it can take it.
 ///
-/// A cohort at 0 is never chosen. What falls to one that cannot take it is passed on to the others by their weights. With
-/// nothing to choose among, nothing is looked at.
+/// A cohort at 0 is never chosen. What falls to one that cannot take it is passed on to the others by their weights. Without a
+/// split, and with nothing to choose among, nothing is looked at.
 ///
 /// # Errors
 /// When nothing that has a weight can take it.
@@ -42,8 +42,8 @@ pub fn decide(
     let split_version = service.split.as_ref().map_or(0, |split| split.version);
     let decision =
         |cohort: &Arc<Cohort>| Decision { cohort: Arc::clone(cohort), split_version, passed_on: None };
-    if let [only] = service.cohorts.as_slice() {
-        return if only.fixed_weight() == Some(0) { Err(NoCohort::AllZero) } else { Ok(decision(only)) };
+    if let ([only], None) = (service.cohorts.as_slice(), &service.split) {
+        return Ok(decision(only));
     }
     let weight = |cohort: &Arc<Cohort>| cohort.weight(need);
     let lacks = |cohort: &Arc<Cohort>| cohort.lacks(need, usable(excluded));

@@ -72,6 +72,16 @@ async fn exact_zero_and_exact_all() {
     rig.end().await;
 }
 
+/// Endpoints are there and selectable, but of a revision that the split does not name.
+#[tokio::test(start_paused = true)]
+async fn a_split_that_names_nobody_who_is_there_serves_nobody() {
+    let rig = Rig::start(PLAIN, &[Is("mixed", "r1", "")], Some(vec![revision("r9", 1)]), |_| {}).await;
+    let reply = &rig.ask(1, &[]).await[0];
+    assert_eq!((reply.status, reply.code.as_str()), (503, "no_cohort_available"));
+    assert_eq!(rig.seen("mixed")["r1"], 0);
+    rig.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_share_of_an_uncovered_cohort_goes_to_the_others_and_is_counted() {
     let all =
