@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 /// How often a waiting answer looks: reading costs the request path nothing, and a drain takes seconds.
 const LOOK: Duration = Duration::from_millis(100);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     uid: Option<String>,
@@ -41,10 +41,13 @@ pub(super) async fn report(
     asked: Result<Query<Asked>, QueryRejection>,
     waits: Arc<Semaphore>,
 ) -> Response {
-    let asked = match asked {
-        Ok(Query(asked)) => asked,
-        Err(why) => return wrong(&why.body_text()),
-    };
+    match asked {
+        Ok(Query(asked)) => told(&state.reporter, asked, &waits).await,
+        Err(why) => wrong(&why.body_text()),
+    }
+}
+
+async fn told(reporter: &Reporter, asked: Asked, waits: &Semaphore) -> Response {
     let wait = match asked.wait() {
         Ok(wait) => wait,
         Err(why) => return wrong(why),
@@ -56,9 +59,9 @@ pub(super) async fn report(
     if let Some(wait) = wait {
         let Ok(_place) = waits.try_acquire() else { return busy() };
         // Whichever way it ends: the report says what is so then.
-        let _ = timeout(wait, quiesced(&state.reporter, &filter)).await;
+        let _ = timeout(wait, quiesced(reporter, &filter)).await;
     }
-    Json(state.reporter.report(&filter)).into_response()
+    Json(reporter.report(&filter)).into_response()
 }
 
 async fn quiesced(reporter: &Reporter, filter: &Filter) {
@@ -102,4 +105,61 @@ fn busy() -> Response {
     let status = StatusCode::SERVICE_UNAVAILABLE;
     ([(RETRY_AFTER, "1")], answer::error(status, "service_unavailable", "too_many_waits", message))
         .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::config::{Service, StaticEndpoint};
+    use crate::ledger::Hold;
+    use crate::metrics::{Metrics, Vocabulary};
+    use crate::registry::{Change, Writer};
+    use crate::types::boot::Boot;
+    use crate::types::clock::now;
+    use crate::types::drain_order::DrainOrder;
+
+    fn asked(wait: &str) -> Asked {
+        let (wait, until) = (Some(wait.to_owned()), Some("quiesced".to_owned()));
+        Asked { url: Some("http://e:1".to_owned()), wait, until, ..Asked::default() }
+    }
+
+    /// Neither before everything is over nor long after it, and never longer than was asked for.
+    #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "a test has no tracker")]
+    async fn an_answer_waits_for_rest_and_no_longer_than_it_was_asked_to() {
+        let words = Vocabulary { routes: &[], error_codes: &[], retry_reasons: &[], phases: &[] };
+        let metrics = Metrics::new(&words).unwrap();
+        let service = Service::plain("s", vec![StaticEndpoint::parse("http://e:1").unwrap()]);
+        let (writer, view, changes) = Writer::new(&[service], 1, &metrics.endpoints);
+        tokio::spawn(writer.run());
+        let endpoint = Arc::clone(&view.load().services[0].endpoints[0]);
+        let reporter = Arc::new(Reporter::new(view, Boot::now()));
+        let waits = Arc::new(Semaphore::new(1));
+        let ask = |wait: &'static str| {
+            let (reporter, waits) = (Arc::clone(&reporter), Arc::clone(&waits));
+            async move {
+                let began = now();
+                let status = told(&reporter, asked(wait), &waits).await.status();
+                (status.as_u16(), began.elapsed())
+            }
+        };
+        let (status, took) = ask("30s").await;
+        assert_eq!((status, took.as_secs()), (200, 30), "it takes requests all the time");
+        let hold = Hold::take(&endpoint).unwrap();
+        let leave = async {
+            sleep(Duration::from_secs(10)).await;
+            let (done, ordered) = oneshot::channel();
+            changes.send(Change::Withdraw(endpoint.id, DrainOrder::default(), done)).await.unwrap();
+            ordered.await.unwrap();
+            assert_eq!(ask("1s").await, (503, Duration::ZERO), "one place, and it is taken");
+            sleep(Duration::from_secs(60)).await;
+            drop(hold);
+        };
+        let ((status, took), ()) = tokio::join!(ask("5m"), leave);
+        assert!(status == 200 && took >= Duration::from_secs(70), "{took:?}");
+        assert!(took <= Duration::from_secs(70) + LOOK, "{took:?}");
+        assert_eq!(ask("5m").await, (200, Duration::ZERO), "it is so already");
+    }
 }
