@@ -154,7 +154,7 @@ mod tests {
             changes.send(Change::Withdraw(endpoint.id, DrainOrder::default(), done)).await.unwrap();
             ordered.await.unwrap();
             assert_eq!(ask("1s").await, (503, Duration::ZERO), "one place, and it is taken");
-            sleep(Duration::from_secs(60)).await;
+            sleep(Duration::from_mins(1)).await;
             drop(hold);
         };
         let ((status, took), ()) = tokio::join!(ask("5m"), leave);

@@ -1,7 +1,7 @@
 //! 4. Where to? Pure: from the endpoints of one service at one version, what is excluded, and randomness, comes one cohort,
 //!    and of it one hold of each role.
 //!
-//! The cohort comes first, by the operator's weights, before either leg ([`decide`]); everything after it stays in it (I1).
+//! The cohort comes first, by the operator's weights, before either leg ([`decide()`]); everything after it stays in it (I1).
 //! A policy proposes; the gate decides. An endpoint that was withdrawn since the snapshot was made refuses the hold, and
 //! the choice goes on without it. Ejected endpoints come last, but come.
 
