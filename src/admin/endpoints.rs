@@ -170,7 +170,7 @@ pub(super) async fn drain(
     let order = wanted.map_err(|why| why.body_text()).and_then(|Query(wanted)| wanted.order());
     match order {
         Ok(order) => set(&state, actor, &id, Some(order)).await,
-        Err(why) => answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", "bad_query", &why),
+        Err(why) => answer::bad("bad_query", &why),
     }
 }
 
@@ -198,10 +198,7 @@ async fn set(state: &AdminState, actor: Actor, id: &str, order: Option<DrainOrde
             "unknown_endpoint",
             "no endpoint has this id",
         ),
-        DrainChange::Unavailable => {
-            let message = "the process is ending and takes no changes";
-            answer::error(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "shutting_down", message)
-        }
+        DrainChange::Unavailable => answer::ending(),
     }
 }
 

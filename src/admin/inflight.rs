@@ -6,8 +6,6 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
@@ -57,7 +55,9 @@ async fn told(reporter: &Reporter, asked: Asked, waits: &Semaphore) -> Response 
         Err(why) => return wrong(&why),
     };
     if let Some(wait) = wait {
-        let Ok(_place) = waits.try_acquire() else { return busy() };
+        let Ok(_place) = waits.try_acquire() else {
+            return answer::later("too_many_waits", "too many answers wait already; ask without wait");
+        };
         // Whichever way it ends: the report says what is so then.
         let _ = timeout(wait, quiesced(reporter, &filter)).await;
     }
@@ -97,14 +97,7 @@ impl Asked {
 }
 
 fn wrong(why: &str) -> Response {
-    answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", "bad_query", why)
-}
-
-fn busy() -> Response {
-    let message = "too many answers wait already; ask without wait";
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    ([(RETRY_AFTER, "1")], answer::error(status, "service_unavailable", "too_many_waits", message))
-        .into_response()
+    answer::bad("bad_query", why)
 }
 
 #[cfg(test)]

@@ -214,13 +214,10 @@ async fn set(
             let message = "no service has this name";
             answer::error(StatusCode::NOT_FOUND, "not_found_error", "unknown_service", message)
         }
-        SplitChange::Unavailable => {
-            let message = "the process is ending and takes no changes";
-            answer::error(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "shutting_down", message)
-        }
+        SplitChange::Unavailable => answer::ending(),
     }
 }
 
 fn wrong(why: &str) -> Response {
-    answer::error(StatusCode::BAD_REQUEST, "invalid_request_error", "bad_split", why)
+    answer::bad("bad_split", why)
 }

@@ -125,9 +125,8 @@ fn age(since: Instant) -> u64 {
 
 /// Those that left share their series with whoever has their URL now.
 fn set_loads(snapshot: &Snapshot) {
-    let departed = snapshot.departed.iter().map(|gone| &gone.endpoint);
     let mut loads: HashMap<(&str, Role), (&Endpoint, EndpointLoad)> = HashMap::new();
-    for endpoint in snapshot.services.iter().flat_map(|service| service.all()).chain(departed) {
+    for (_, endpoint) in snapshot.known() {
         let load = load(endpoint);
         let key = (endpoint.url.as_str(), endpoint.role);
         loads.entry(key).and_modify(|(_, all)| *all = all.and(load)).or_insert((&**endpoint, load));

@@ -125,7 +125,7 @@ fn members(cohort: &Cohort) -> CohortMembers {
         let revisions: BTreeSet<&String> =
             all.iter().map(|e| &e.revision).filter(|r| !r.is_empty()).collect();
         Members {
-            selectable: all.iter().filter(|e| e.is_selectable()).count() as u64,
+            selectable: cohort.selectable(role),
             total: all.len() as u64,
             revisions: revisions.into_iter().cloned().collect(),
         }
@@ -184,7 +184,7 @@ pub(super) fn refresh(shared: &Shared, snapshot: &Snapshot) {
             requests: cohort.counts.requests(),
             passed_on: cohort.counts.all_passed_on(),
             weight: cohort.weight(need),
-            selectable: Role::ALL.map(|r| cohort.of(r).iter().filter(|e| e.is_selectable()).count() as u64),
+            selectable: Role::ALL.map(|role| cohort.selectable(role)),
         }));
     }
     families.set(&all);

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 /// Most entries of a split.
-pub const MOST_SHARES: usize = 64;
+const MOST_SHARES: usize = 64;
 /// The largest weight.
-pub const HEAVIEST: u64 = 1_000_000;
+pub(super) const HEAVIEST: u64 = 1_000_000;
 /// Longest name, revision or token.
 const LONGEST: usize = 253;
 

@@ -73,11 +73,15 @@ impl Cohort {
     }
 
     fn capacity(&self, need: Need) -> u64 {
-        let selectable = |role: Role| self.of(role).iter().filter(|e| e.is_selectable()).count() as u64;
         match need {
-            Need::Pair => selectable(Role::Prefill).min(selectable(Role::Decode)),
-            Need::One(role) => selectable(role),
+            Need::Pair => self.selectable(Role::Prefill).min(self.selectable(Role::Decode)),
+            Need::One(role) => self.selectable(role),
         }
+    }
+
+    /// How many of this role may be given a new request.
+    pub fn selectable(&self, role: Role) -> u64 {
+        self.of(role).iter().filter(|e| e.is_selectable()).count() as u64
     }
 
     /// Why it cannot take a request now; `None`: it can. `usable`: what an attempt may still use.

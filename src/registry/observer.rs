@@ -103,8 +103,7 @@ impl Observer {
     pub fn endpoints(&self) -> Result<Vec<u8>, Unobservable> {
         let snapshot = self.view.load_full();
         is_known(&snapshot)?;
-        let mut all: Vec<&Endpoint> = snapshot.services.iter().flat_map(|s| s.all()).map(|e| &**e).collect();
-        all.extend(snapshot.departed.iter().map(|gone| &*gone.endpoint));
+        let mut all: Vec<&Endpoint> = snapshot.known().map(|(_, e)| &**e).collect();
         all.sort_by(|a, b| (&a.url, a.id).cmp(&(&b.url, b.id)));
         let workers = all.into_iter().map(|e| self.worker(e)).collect::<Result<Vec<_>, _>>()?;
         let registry_revision = self.revision(&workers);

@@ -156,7 +156,7 @@ struct Busy<'a>(HashMap<&'a str, u64>);
 impl<'a> Busy<'a> {
     fn of(snapshot: &'a Snapshot) -> Self {
         let mut first = HashMap::new();
-        for (_, endpoint) in all(snapshot).filter(|(_, endpoint)| endpoint.in_flight().total() > 0) {
+        for (_, endpoint) in snapshot.known().filter(|(_, endpoint)| endpoint.in_flight().total() > 0) {
             let id = first.entry(endpoint.url.as_str()).or_insert(endpoint.id);
             *id = endpoint.id.min(*id);
         }
@@ -168,21 +168,11 @@ impl<'a> Busy<'a> {
     }
 }
 
-/// Those that left included.
-fn all(snapshot: &Snapshot) -> impl Iterator<Item = (&Service, &Arc<Endpoint>)> {
-    let listed = snapshot.services.iter().flat_map(|service| service.all().map(move |e| (&**service, e)));
-    let departed = snapshot.departed.iter().filter_map(|gone| {
-        let service = snapshot.services.get(gone.service)?;
-        Some((&**service, &gone.endpoint))
-    });
-    listed.chain(departed)
-}
-
 fn matching<'a>(
     snapshot: &'a Snapshot,
     filter: &'a Filter,
 ) -> impl Iterator<Item = (&'a Service, &'a Arc<Endpoint>)> {
-    all(snapshot).filter(|(service, endpoint)| {
+    snapshot.known().filter(|(service, endpoint)| {
         let pod = endpoint.pod.as_deref();
         fits(filter.service.as_ref(), Some(&service.config.name))
             && fits(filter.url.as_ref(), Some(&endpoint.url))

@@ -239,6 +239,16 @@ impl Snapshot {
         index.and_then(|i| self.services.get(i))
     }
 
+    /// Every endpoint and its service, those that left included.
+    pub fn known(&self) -> impl Iterator<Item = (&Service, &Arc<Endpoint>)> {
+        let listed = self.services.iter().flat_map(|service| service.all().map(move |e| (&**service, e)));
+        let departed = self.departed.iter().filter_map(|gone| {
+            let service = self.services.get(gone.service)?;
+            Some((&**service, &gone.endpoint))
+        });
+        listed.chain(departed)
+    }
+
     /// Some service can take a request now.
     pub fn has_selectable(&self) -> bool {
         self.services.iter().any(|s| s.lacks().is_none())

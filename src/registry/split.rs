@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use super::Role;
 use super::endpoint::Endpoint;
 use crate::config::SplitEntry;
 
 /// Where a split comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitSource {
     /// The configuration file.
     File,

@@ -233,8 +233,7 @@ impl TestRouter {
     fn known(&self) -> Vec<Arc<Endpoint>> {
         let snapshot = self.shared.view.load();
         let mut all = self.endpoints.clone();
-        all.extend(snapshot.services.iter().flat_map(|s| s.all().cloned()));
-        all.extend(snapshot.departed.iter().map(|gone| Arc::clone(&gone.endpoint)));
+        all.extend(snapshot.known().map(|(_, endpoint)| Arc::clone(endpoint)));
         all.sort_by_key(|e| e.id);
         all.dedup_by_key(|e| e.id);
         all

@@ -1,8 +1,6 @@
 //! `GET /observer/inflight` of a whole process: its form, its questions, its waiting answers, and what a restart or a reload
 //! leaves of it.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -13,28 +11,14 @@ use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, Script, Step};
 use tandem::testkit::fixtures::{chat_body, post_chat};
 use tandem::types::clock::now;
 
+use crate::by_schema;
 use crate::pods::{Cluster, endpoint, pod};
 use crate::process::{Process, SOON, poll};
 
 const PATH: &str = "/observer/inflight";
 
-/// The mistakes of documents, by an implementation of JSON Schema that is not ours.
 fn mistakes(documents: &[&Value]) -> Vec<Value> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(tandem::testkit::openai::python());
-    command.arg(root.join("tests/schema.py")).arg(root.join("docs/schemas/inflight.schema.json"));
-    for (n, document) in documents.iter().enumerate() {
-        let file = dir.path().join(format!("{n:03}.json"));
-        std::fs::write(&file, document.to_string()).unwrap();
-        command.arg(&file);
-    }
-    let output = command.output().unwrap();
-    let said = serde_json::from_slice::<serde_json::Map<String, Value>>(&output.stdout);
-    let said = said.unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
-    let mut said: Vec<_> = said.into_iter().collect();
-    said.sort_by(|a, b| a.0.cmp(&b.0));
-    said.into_iter().map(|(_, mistakes)| mistakes).collect()
+    by_schema::mistakes("inflight.schema.json", documents)
 }
 
 /// The example of the documentation.
@@ -106,12 +90,7 @@ async fn a_real_report_is_that_of_the_documentation_and_fits_the_schema() {
 #[test]
 fn the_schema_refuses_what_would_mislead_and_takes_what_is_added() {
     let good = documented();
-    let put = |path: &str, value: Value| {
-        let mut document = good.clone();
-        let (parent, key) = path.rsplit_once('/').unwrap();
-        document.pointer_mut(parent).unwrap()[key] = value;
-        document
-    };
+    let put = |path: &str, value: Value| by_schema::put(&good, path, value);
     let without = |of: &str, key: &str| {
         let mut document = good.clone();
         document.pointer_mut(of).unwrap().as_object_mut().unwrap().remove(key).unwrap();

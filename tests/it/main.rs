@@ -11,6 +11,7 @@
 mod admin;
 mod architecture;
 mod budgets;
+mod by_schema;
 mod cli;
 mod cli_drain;
 mod cli_drain_pods;

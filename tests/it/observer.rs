@@ -1,31 +1,20 @@
 //! `GET /observer/endpoints` as a strict consumer reads it: these fields, the truth, or nothing.
 
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::{Value, json};
 use tandem::testkit::engine::openai::ChatStream;
 use tandem::testkit::engine::{Engine, IntoSteps, Script, Step};
 use tandem::testkit::fixtures::{chat_body, post_chat, request_head};
 use tandem::testkit::kube::{Fault, RequestKind};
 
+use crate::by_schema;
 use crate::pods::{Cluster, endpoint, pod};
 use crate::process::{Process, SOON, poll};
 
 const PATH: &str = "/observer/endpoints";
 
-/// Its mistakes, by an implementation of JSON Schema that is not ours.
 fn mistakes(document: &Value) -> Vec<Value> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("answer.json");
-    std::fs::write(&file, document.to_string()).unwrap();
-    let mut command = Command::new(tandem::testkit::openai::python());
-    command.arg(root.join("tests/schema.py")).arg(root.join("docs/schemas/observer-endpoints.schema.json"));
-    let output = command.arg(&file).output().unwrap();
-    let said = serde_json::from_slice::<Value>(&output.stdout);
-    let said = said.unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
-    said[file.to_str().unwrap()].as_array().unwrap().clone()
+    let mistakes = by_schema::mistakes("observer-endpoints.schema.json", &[document]);
+    mistakes[0].as_array().unwrap().clone()
 }
 
 /// The example of the documentation.
@@ -82,12 +71,7 @@ async fn a_real_answer_is_that_of_the_documentation_and_fits_the_schema() {
 #[test]
 fn the_schema_refuses_what_a_strict_consumer_would() {
     let good = documented();
-    let put = |path: &str, value: Value| {
-        let mut document = good.clone();
-        let (parent, key) = path.rsplit_once('/').unwrap();
-        document.pointer_mut(parent).unwrap()[key] = value;
-        document
-    };
+    let put = |path: &str, value: Value| by_schema::put(&good, path, value);
     for (path, value) in [
         ("/more", json!(1)),
         ("/workers", Value::Null),

@@ -47,10 +47,10 @@ pub(super) async fn cohort(
     asked: &Asked,
     excluded: &Excluded,
 ) -> Result<(Arc<Service>, Decision), Failure> {
-    let shared = Arc::clone(&ticket.worker.shared);
-    let until = clock::now() + HOLD;
+    // Known once it waits: mostly nobody does.
+    let mut until = None;
     loop {
-        let service = current(&shared, asked.service);
+        let service = current(&ticket.worker.shared, asked.service);
         let service = service.ok_or(Failure::Internal("the service left the configuration"))?;
         let stay = ticket.cohort.as_ref().map(|cohort| &*cohort.name);
         match decide(&service, asked.need, asked.key.as_ref(), excluded, stay) {
@@ -59,7 +59,12 @@ pub(super) async fn cohort(
                 return Ok((service, decision));
             }
             Err(_) if service.split.is_none() => return Err(no_endpoint(&service, asked.need)),
-            Err(NoCohort::Uncovered) if ticket.attempts == 0 && clock::now() < until => sleep(LOOK).await,
+            Err(NoCohort::Uncovered)
+                if ticket.attempts == 0
+                    && clock::now() < *until.get_or_insert_with(|| clock::now() + HOLD) =>
+            {
+                sleep(LOOK).await;
+            }
             Err(why) => {
                 let service = service.config.name.clone();
                 return Err(Failure::NoCohort { service, all_zero: why == NoCohort::AllZero });

@@ -18,6 +18,7 @@ use tandem::testkit::memory::MemoryNet;
 use tandem::testkit::router::{FRONT, TestRouter, config};
 use tokio::time::{sleep, timeout};
 
+use crate::by_schema;
 use consumer::{COLLECTION, FRESH, Observer, Serving, View, residual, view};
 
 const MARK: &str = "modeldeployment.gpustack.ai/endpoint-eligible";
@@ -238,12 +239,7 @@ async fn the_consumer_is_as_strict_as_its_requirements() {
     let pods = world.api.pods("default");
     assert!(view(status, &body, &pods).is_ok());
     let good: Value = serde_json::from_slice(&body).unwrap();
-    let put = |path: &str, value: Value| {
-        let mut document = good.clone();
-        let (parent, key) = path.rsplit_once('/').unwrap();
-        document.pointer_mut(parent).unwrap()[key] = value;
-        document.to_string().into_bytes()
-    };
+    let put = |path: &str, value: Value| by_schema::put(&good, path, value).to_string().into_bytes();
     let mut without = good.clone();
     without["workers"][0]["selection"].as_object_mut().unwrap().remove("healthy");
     for bad in [

@@ -54,7 +54,7 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
             Ok(decided) => decided,
             Err(failure) => return spent.last.unwrap_or(Err(failure)),
         };
-        let cohort = Arc::clone(&decision.cohort);
+        let cohort = decision.cohort;
         let Some((mut prefill, decode)) = pair(&shared, &service, &cohort, &spent.excluded) else {
             // Withdrawn since it was decided.
             return spent.last.unwrap_or_else(|| Err(no_endpoint(&service, Need::Pair)));
