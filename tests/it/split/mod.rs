@@ -5,3 +5,4 @@
 mod rig;
 mod shares;
 mod stays;
+mod told;
