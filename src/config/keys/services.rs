@@ -219,7 +219,12 @@ pub(super) const KEYS: &[Key] = &[
         "auto",
         "Namespace of the OME InferenceService whose status has the weights; `auto`: as of Pods. [OME](canary.md#ome)",
     ),
-    key("services[].split.inferenceservice.name", "object name", "required", "Its name. Instead of `weights`"),
+    key(
+        "services[].split.inferenceservice.name",
+        "object name",
+        "required",
+        "Its name. Instead of `weights`",
+    ),
     live(
         "services[].sticky.headers",
         "list of headers",

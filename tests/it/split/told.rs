@@ -9,8 +9,8 @@ use tandem::testkit::router::{TestRouter, config};
 
 use super::rig::*;
 
-fn two(weights: [u64; 2]) -> Option<Vec<tandem::config::SplitEntry>> {
-    Some(vec![revision("r1", weights[0]), revision("r2", weights[1])])
+fn two(weights: [u64; 2]) -> Vec<tandem::config::SplitEntry> {
+    vec![revision("r1", weights[0]), revision("r2", weights[1])]
 }
 
 const ALL: [Is; 2] = [Is("mixed", "r1", ""), Is("mixed", "r2", "")];
@@ -24,7 +24,7 @@ fn chat_of(member: &str, value: &Value) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_of_the_body_makes_a_session_where_no_header_does() {
-    let rig = Rig::start(EngineKind::Plain, &ALL, two([50, 50]), |service| {
+    let rig = Rig::start(EngineKind::Plain, &ALL, Some(two([50, 50])), |service| {
         service.sticky.headers = vec!["x-session-id".to_owned()];
         service.sticky.body_field = Some("user".to_owned());
         service.cohort_headers = true;
@@ -69,12 +69,13 @@ async fn clients_and_engines_are_told_where_that_is_asked_for() {
     };
     for on in [false, true] {
         let rig =
-            Rig::start(EngineKind::Plain, &ALL, two([0, 1]), |service| service.cohort_headers = on).await;
+            Rig::start(EngineKind::Plain, &ALL, Some(two([0, 1])), |service| service.cohort_headers = on)
+                .await;
         let mut client = rig.client().await;
         let claims = ["x-tandem-cohort: r1", "x-tandem-split-version: 77"];
         let answer = client.request(&post(CHAT, &claims, chat_body("m", false))).await.unwrap();
         assert_eq!(answer.header("x-tandem-cohort").is_some(), on);
-        rig.put(two([0, 1]).unwrap(), None).await;
+        rig.put(two([0, 1]), None).await;
         let answer = client.request(&post(CHAT, &[], chat_body("m", false))).await.unwrap();
         assert_eq!(answer.header("x-tandem-split-version"), on.then_some("2"));
         let requests = rig.engines[1].1.log.requests_to(CHAT);
@@ -95,7 +96,7 @@ async fn endpoints_of_the_configuration_have_revisions_and_tokens() {
         revision: format!("r{}", n + 1),
         ..StaticEndpoint::parse(&format!("http://{}", engines[n].addr())).unwrap()
     };
-    let service = Service { split: two([0, 1]), ..Service::plain("chat", vec![at(0), at(1)]) };
+    let service = Service { split: Some(two([0, 1])), ..Service::plain("chat", vec![at(0), at(1)]) };
     let router = TestRouter::start(RouterConfig { services: vec![service], ..config(&[]) }).await;
     for _ in 0..20 {
         router.client().await.request(&post(CHAT, &[], chat_body("m", false))).await.unwrap();
