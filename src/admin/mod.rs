@@ -17,8 +17,8 @@ pub use auth::AdminToken;
 pub use endpoints::{DrainChange, EndpointControl, EndpointStatus, Fleet, LaneStatus, Ordering, PodStatus};
 pub use health::Readiness;
 pub use split::{
-    CohortMembers, CohortShare, CohortView, Members, ServiceCohorts, ServiceSplit, SplitChange, SplitControl,
-    SplitView, TokenPairs,
+    CohortMembers, CohortShare, CohortView, Members, RolloutView, ServiceCohorts, ServiceSplit, SplitChange,
+    SplitControl, SplitView, TokenPairs,
 };
 pub use status::{DiscoveryStatus, RoleStatus, RouterStatus, ServiceStatus};
 

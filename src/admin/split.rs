@@ -29,11 +29,27 @@ pub struct ServiceSplit {
     pub service: String,
     /// Grows with each split that is applied; 0: none was.
     pub version: u64,
-    /// `file`, `admin`, or `none`: cohorts are weighted by what they can carry.
+    /// `file`, `admin`, `ome`, or `none`: cohorts are weighted by what they can carry.
     pub source: String,
+    /// The rollout object that has its weights, where one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutView>,
     /// This router's alone, and forgotten at its restart.
     pub volatile: bool,
     pub cohorts: Vec<CohortShare>,
+}
+
+/// A rollout object, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolloutView {
+    /// `namespace/name`; without a namespace the router's own.
+    pub object: String,
+    /// Its `resourceVersion` when its weights were followed last; 0: never.
+    pub version: u64,
+    /// It was read, or is known not to be there.
+    pub known: bool,
+    /// Why its newest word is not followed.
+    pub problem: Option<String>,
 }
 
 /// A cohort's weight, and what it got.

@@ -24,7 +24,7 @@ use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accepted, Lane, Load, lane};
 use crate::proxy::request::route::Route;
 use crate::proxy::{dispatch, rescue};
-use crate::registry::{Handle, Lanes, Observer, Reporter, Synced, Writer};
+use crate::registry::{Handle, Lanes, Observer, Reporter, Service, Synced, Writer};
 use crate::telemetry::access::AccessSink;
 use crate::types::boot::Boot;
 use crate::types::clock;
@@ -196,6 +196,14 @@ fn secret(service: &config::Service) -> anyhow::Result<Option<Arc<Watched<Header
     Ok(Some(Arc::new(watched)))
 }
 
+fn awaited(sync: Synced) -> Cow<'static, str> {
+    match sync {
+        Synced::Waiting => "first list".into(),
+        Synced::Listed | Synced::Ready => "first verdicts".into(),
+        Synced::Refused(status) => format!("refused with {status}").into(),
+    }
+}
+
 /// No selectable endpoint is still ready: it answers 503 (I9). A traffic thread that died is not: part of the
 /// connections would hang. Of services whose Pods are awaited one has to be known, and the others known or refused.
 fn readiness(shared: &Shared, loads: &[Arc<Load>]) -> Readiness {
@@ -207,17 +215,18 @@ fn readiness(shared: &Shared, loads: &[Arc<Load>]) -> Readiness {
     if running {
         passed.push(Cow::Borrowed("listening"));
         let snapshot = shared.view.load();
-        let known: Vec<_> = snapshot.services.iter().map(|s| (&s.config.name, s.sync.now())).collect();
-        let some = known.iter().any(|(_, sync)| *sync == Synced::Ready);
-        for (name, sync) in known {
-            match sync {
-                Synced::Ready => passed.push(Cow::Owned(format!("endpoints of {name}"))),
-                Synced::Refused(_) if some => {}
-                Synced::Refused(status) => {
-                    awaiting.push(Cow::Owned(format!("endpoints of {name} (refused with {status})")));
+        let known = |s: &Service| (s.sync.now(), s.rollout.known());
+        let some = snapshot.services.iter().any(|s| known(s) == (Synced::Ready, Synced::Ready));
+        for service in &snapshot.services {
+            let name = &service.config.name;
+            let (endpoints, split) = known(service);
+            for (what, sync) in [("endpoints", endpoints), ("split", split)] {
+                match sync {
+                    Synced::Ready if what == "split" && service.config.rollout.is_none() => {}
+                    Synced::Ready => passed.push(Cow::Owned(format!("{what} of {name}"))),
+                    Synced::Refused(_) if some => {}
+                    sync => awaiting.push(Cow::Owned(format!("{what} of {name} ({})", awaited(sync)))),
                 }
-                Synced::Waiting => awaiting.push(Cow::Owned(format!("endpoints of {name} (first list)"))),
-                Synced::Listed => awaiting.push(Cow::Owned(format!("endpoints of {name} (first verdicts)"))),
             }
         }
     }

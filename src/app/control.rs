@@ -166,4 +166,5 @@ fn count(shared: &Shared, snapshot: &Snapshot) {
     }
     discovery.snapshot_version.set(i64::try_from(snapshot.version).unwrap_or(i64::MAX));
     discovery.refresh_ages();
+    shared.metrics.sources.refresh_ages();
 }

@@ -13,9 +13,9 @@ use crate::drain::Tracker;
 use crate::proxy::context::Shared;
 use crate::registry::Handle;
 
-/// Whether some service has Pods.
+/// Whether some service needs the API server.
 pub(super) fn are_asked_for(config: &RouterConfig) -> bool {
-    config.services.iter().any(|service| service.pods.is_some())
+    config.services.iter().any(|service| service.pods.is_some() || service.rollout.is_some())
 }
 
 /// Starts the streams on the current runtime.
@@ -29,12 +29,9 @@ pub fn discover(
     tasks: &Tracker,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let metrics = shared.metrics.discovery.clone();
-    Discovery { connect, changes: changes.clone(), view: Arc::clone(&shared.view), metrics }.start(
-        &shared.config,
-        tasks,
-        stop,
-    )
+    let (metrics, sources) = (shared.metrics.discovery.clone(), &shared.metrics.sources);
+    let (changes, view) = (changes.clone(), Arc::clone(&shared.view));
+    Discovery { sources, connect, changes, view, metrics }.start(&shared.config, tasks, stop)
 }
 
 /// The same on a thread of their own, until `stop`.

@@ -9,15 +9,15 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::admin::{
-    CohortMembers, CohortShare, CohortView, Members, ServiceCohorts, ServiceSplit, SplitChange, SplitControl,
-    SplitView, TokenPairs,
+    CohortMembers, CohortShare, CohortView, Members, RolloutView, ServiceCohorts, ServiceSplit, SplitChange,
+    SplitControl, SplitView, TokenPairs,
 };
 use crate::config::SplitEntry;
 use crate::metrics::CohortState;
 use crate::proxy::context::Shared;
 use crate::registry::{
     Change, Cohort, Endpoint, Handle, Need, Role, SAMPLE, Service, Snapshot, SplitApplied, SplitOrder,
-    SplitSource, Uncovered,
+    SplitSource, Synced, Uncovered,
 };
 
 /// The registry as operators reach it.
@@ -110,10 +110,17 @@ fn of(service: &Service) -> ServiceSplit {
         }
     };
     let source = service.split.as_ref().map(|split| split.source);
+    let rollout = service.config.rollout_at().map(|at| RolloutView {
+        object: at.namespace.as_ref().map_or_else(|| at.name.clone(), |ns| format!("{ns}/{}", at.name)),
+        version: service.rollout.version(),
+        known: service.rollout.known() == Synced::Ready,
+        problem: service.rollout.problem().map(|why| String::clone(&why)),
+    });
     ServiceSplit {
         service: service.config.name.clone(),
         version: service.split_version,
         source: source.map_or("none", SplitSource::as_str).to_owned(),
+        rollout,
         volatile: source == Some(SplitSource::Admin),
         cohorts: service.cohorts.iter().map(one).collect(),
     }

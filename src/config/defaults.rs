@@ -9,7 +9,7 @@ use super::router::{
     ModelMatch, Policies, Policy, Retries, RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts,
     Upstream,
 };
-use super::split::{CohortsBy, Sticky};
+use super::split::{CohortsBy, InferenceService, Sticky};
 use crate::types::role::Role;
 
 const fn every_address(port: u16) -> SocketAddr {
@@ -114,6 +114,19 @@ impl Service {
                 .for_each(|at| _ = at.bootstrap_port.get_or_insert(DEFAULT_BOOTSTRAP_PORT));
         }
         service
+    }
+
+    /// The rollout object that its split comes from. Without a namespace of its own it is in that of the Pods.
+    pub fn rollout_at(&self) -> Option<InferenceService> {
+        let at = self.rollout.as_ref()?;
+        let of_pods = || self.pods.as_ref().and_then(|pods| pods.namespace.clone());
+        Some(InferenceService { namespace: at.namespace.clone().or_else(of_pods), name: at.name.clone() })
+    }
+
+    /// What its revisions belong to, as metrics call it: the InferenceService, else the service.
+    pub fn inferenceservice(&self) -> &str {
+        let of_pods = || self.pods.as_ref().and_then(|pods| pods.selector.get("ome.io/inferenceservice"));
+        self.rollout.as_ref().map(|at| &at.name).or_else(of_pods).unwrap_or(&self.name)
     }
 
     /// Requests may be split into a prefill and a decode leg.

@@ -8,6 +8,7 @@
 //! * `kube` — the API server: clients, lists, watches, failures, and the loop that joins them.
 //! * `pod` — the part of a Pod that is read. `track` — the version rule (I8). `judge`, `listeners` — one Pod, one service.
 //! * `latch`, `state` — eligibility mode `observed`, and what of it outlives the process.
+//! * `ome` — what an InferenceService says of weights.
 //! * `source` — all of that for one stream. `lane`, `probe` — questions to engines, beside it all.
 //!
 //! Endpoints of the configuration take the same way into the registry, without a stream: `registry::Change::Services`.
@@ -18,6 +19,7 @@ pub mod kube;
 mod lane;
 pub mod latch;
 mod listeners;
+pub mod ome;
 pub mod pod;
 mod probe;
 mod rules;
@@ -31,30 +33,35 @@ mod fixtures;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Labels, RelistRead, RouterConfig};
+use crate::config::{InferenceService, Labels, RelistRead, RouterConfig};
 use crate::drain::Tracker;
-use crate::metrics::{DiscoveryFamilies, DiscoveryMetrics};
+use crate::metrics::{DiscoveryFamilies, DiscoveryMetrics, SourceFamilies};
 use crate::registry::{Handle, View};
-use kube::{Connect, Scope, Stream};
+use kube::{Connect, RolloutStream, Scope, Stream};
 use source::Source;
 
 pub use lane::Probers;
 pub use rules::Rules;
 pub use state::LatchStore;
 
+/// Between two reads of a rollout object beside its watch.
+const RELIST: Duration = Duration::from_secs(15);
+
 /// What the streams of a process need.
 #[derive(Debug)]
-pub struct Discovery {
+pub struct Discovery<'a> {
+    pub sources: &'a SourceFamilies,
     pub connect: Arc<dyn Connect>,
     pub changes: Handle,
     pub view: View,
     pub metrics: DiscoveryFamilies,
 }
 
-impl Discovery {
+impl Discovery<'_> {
     /// Starts a stream for each (namespace, selector) of the services.
     ///
     /// # Errors
@@ -93,8 +100,30 @@ impl Discovery {
             };
             tasks.spawn("discovery", stream.run(stop.clone()));
         }
+        for (at, services) in rollouts(config) {
+            let metrics = services.iter().map(|index| self.sources.service(&config.services[*index].name));
+            let stream = RolloutStream {
+                scope: Scope { namespace: at.namespace, selector: String::new(), object: Some(at.name) },
+                connect: Arc::clone(&self.connect),
+                changes: self.changes.clone(),
+                metrics: metrics.collect::<Result<_, _>>()?,
+                services,
+                relist: RELIST,
+            };
+            tasks.spawn("rollout", stream.run(stop.clone()));
+        }
         Ok(())
     }
+}
+
+/// Services by the rollout object that their split comes from.
+fn rollouts(config: &RouterConfig) -> BTreeMap<InferenceService, Vec<usize>> {
+    let mut rollouts: BTreeMap<InferenceService, Vec<usize>> = BTreeMap::new();
+    for (index, service) in config.services.iter().enumerate() {
+        let Some(at) = service.rollout_at() else { continue };
+        rollouts.entry(at).or_default().push(index);
+    }
+    rollouts
 }
 
 /// Services by what they watch.
@@ -103,7 +132,7 @@ fn scopes(config: &RouterConfig) -> BTreeMap<Scope, Vec<Rules>> {
     for (index, service) in config.services.iter().enumerate() {
         let Some(rules) = Rules::of(index, service) else { continue };
         let namespace = rules.pods.namespace.clone();
-        let scope = Scope { namespace, selector: text(&rules.pods.selector) };
+        let scope = Scope { namespace, selector: text(&rules.pods.selector), object: None };
         scopes.entry(scope).or_default().push(rules);
     }
     scopes

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 
 use super::load::{EndpointLoad, LoadGauges, LoadVecs};
+use super::revision::{Revision, RevisionFamilies, RevisionMetrics};
 use super::{build, names};
 use crate::types::outcome::LegOutcome;
 
@@ -39,6 +40,7 @@ struct Shared {
     live: Mutex<HashMap<Key, Live>>,
     /// What endpoints beyond the bound share: counted into, never exported.
     hidden: Arc<Children>,
+    revisions: Arc<RevisionFamilies>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,11 +82,16 @@ struct Children {
 }
 
 impl EndpointFamilies {
-    pub(super) fn new(registry: &Registry, max: usize, dropped: IntCounter) -> Result<Self> {
+    pub(super) fn new(
+        registry: &Registry,
+        max: usize,
+        dropped: IntCounter,
+        revisions: Arc<RevisionFamilies>,
+    ) -> Result<Self> {
         let vecs = Vecs::new(registry)?;
         // A registry that nobody scrapes: the same code path, invisible.
         let hidden = Arc::new(Vecs::new(&Registry::new())?.children("", "")?);
-        Ok(Self(Arc::new(Shared { vecs, max, dropped, live: Mutex::default(), hidden })))
+        Ok(Self(Arc::new(Shared { vecs, max, dropped, live: Mutex::default(), hidden, revisions })))
     }
 
     /// The guard of one endpoint's series. `url` is the origin, never with user information; `role` is
@@ -107,10 +114,17 @@ impl EndpointFamilies {
         };
         drop(live);
         if let Some(children) = children {
-            return EndpointMetrics { children, key, exported: Some(Arc::clone(&self.0)) };
+            return EndpointMetrics { children, key, exported: Some(Arc::clone(&self.0)), revision: None };
         }
         self.0.dropped.inc();
-        EndpointMetrics { children: Arc::clone(&self.0.hidden), key, exported: None }
+        EndpointMetrics { children: Arc::clone(&self.0.hidden), key, exported: None, revision: None }
+    }
+
+    /// The same, counting into its revision's series too.
+    pub fn for_revision(&self, url: &str, role: &'static str, revision: Revision) -> EndpointMetrics {
+        let mut metrics = self.for_endpoint(url, role);
+        metrics.revision = self.0.revisions.of(revision);
+        metrics
     }
 
     /// Endpoints that have series now.
@@ -190,6 +204,8 @@ pub struct EndpointMetrics {
     children: Arc<Children>,
     key: Key,
     exported: Option<Arc<Shared>>,
+    /// `None`: it has no revision.
+    pub revision: Option<RevisionMetrics>,
 }
 
 impl EndpointMetrics {

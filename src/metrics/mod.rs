@@ -20,7 +20,9 @@ mod load;
 pub mod names;
 mod process;
 mod request;
+mod revision;
 mod router;
+mod source;
 mod vocabulary;
 
 pub use cohort::{CohortFamilies, CohortState, UNCOVERED};
@@ -29,12 +31,15 @@ pub use endpoint::{EndpointFamilies, EndpointMetrics, MAX_ENDPOINTS};
 pub use gap::GapStats;
 pub use load::{EndpointLoad, KINDS};
 pub use request::{NO_SERVICE, Observed, RequestFamilies, ServiceMetrics};
+pub use revision::{MAX_REVISIONS, Revision, RevisionMetrics, component};
 pub use router::{AccessLogMetrics, Held, ReloadMetrics, RouterMetrics};
+pub use source::{SourceFamilies, SourceMetrics};
 pub use vocabulary::Vocabulary;
 
 use std::sync::Arc;
 
 use prometheus::{Encoder, Registry, TextEncoder};
+use revision::RevisionFamilies;
 
 /// `Content-Type` of both renderings.
 pub const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -54,6 +59,8 @@ pub struct Metrics {
     pub discovery: DiscoveryFamilies,
     /// Families by cohort, read from state before a scrape.
     pub cohorts: CohortFamilies,
+    /// Rollout objects; take one handle per service whose split comes from one.
+    pub sources: SourceFamilies,
 }
 
 impl Metrics {
@@ -66,10 +73,12 @@ impl Metrics {
         let router = RouterMetrics::new(&main, words)?;
         let requests = RequestFamilies::new(&main, words)?;
         let dropped = build::counter(&main, &names::ENDPOINT_SERIES_DROPPED)?;
-        let endpoints = EndpointFamilies::new(&fleet, MAX_ENDPOINTS, dropped)?;
+        let revisions = RevisionFamilies::new(&main)?;
+        let endpoints = EndpointFamilies::new(&fleet, MAX_ENDPOINTS, dropped, revisions)?;
         let discovery = DiscoveryFamilies::new(&main)?;
         let cohorts = CohortFamilies::new(&main)?;
-        Ok(Arc::new(Self { main, fleet, router, requests, endpoints, discovery, cohorts }))
+        let sources = SourceFamilies::new(&main)?;
+        Ok(Arc::new(Self { main, fleet, router, requests, endpoints, discovery, cohorts, sources }))
     }
 
     /// Text format 0.0.4 of everything that is not labelled by endpoint.

@@ -144,6 +144,18 @@ families! {
         "Endpoints of a cohort that may be given new requests.";
     SPLIT_VERSION = "tandem_split_version", Gauge, ["service"], Stable, Main,
         "Version of the split in force; 0: none, cohorts are weighted by what they can carry.";
+    REVISION_REQUESTS = "tandem_revision_requests_total", Counter, ["namespace", "inferenceservice", "component", "revision_hash"], Stable, Main,
+        "Attempts of requests on engines of this revision, at its component's end: of a pair each of the two counts it.";
+    REVISION_ERRORS = "tandem_revision_errors_total", Counter, ["namespace", "inferenceservice", "component", "revision_hash"], Stable, Main,
+        "Those that failed or were refused as busy, by whichever engine of the pair, also where a further attempt did better.";
+    REVISION_TTFB = "tandem_revision_time_to_first_byte_seconds", Histogram, ["namespace", "inferenceservice", "component", "revision_hash"], Stable, Main,
+        "From the request head read to the first response body byte, of requests that engines of this revision answered.";
+    SPLIT_SOURCE_SAID = "tandem_split_source_states_total", Counter, ["state", "service"], Stable, Main,
+        "States of the service's InferenceService that were read, by what they say of its weights.";
+    SPLIT_SOURCE_FAILURES = "tandem_split_source_failures_total", Counter, ["kind", "service"], Stable, Main,
+        "Failed reads of the service's InferenceService by kind of failure.";
+    SPLIT_SOURCE_AGE = "tandem_split_source_age_seconds", Gauge, ["service"], Stable, Main,
+        "Since the API server answered for the service's InferenceService.";
     LANES = "tandem_probe_lanes", Gauge, [], Stable, Main,
         "Engine URLs that are being asked before their first request.";
     PROBES = "tandem_probes_total", Counter, ["result"], Stable, Main,

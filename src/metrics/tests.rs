@@ -54,7 +54,17 @@ fn exercised() -> (Arc<Metrics>, EndpointMetrics) {
         weight: 9,
         selectable,
     }]);
-    (metrics, endpoint)
+    let source = metrics.sources.service("svc").unwrap();
+    source.said("weights");
+    source.failed("timeout");
+    metrics.sources.refresh_ages();
+    let words = ["n", "i", "h"].map(str::to_owned);
+    let [namespace, inferenceservice, hash] = words;
+    let revision = Revision { namespace, inferenceservice, component: "engine", hash };
+    let of_revision = metrics.endpoints.for_revision("http://10.0.0.1:8000", "mixed", revision);
+    of_revision.revision.as_ref().unwrap().ended(Outcome::Ok, None);
+    drop(endpoint);
+    (metrics, of_revision)
 }
 
 /// name → (type, labels) of what a scrape shows.
@@ -302,7 +312,9 @@ fn roles_of_one_url_are_separate_series() {
 fn endpoints_beyond_the_bound_are_counted_and_not_exported() {
     let dropped = prometheus::IntCounter::new("dropped", "x").unwrap();
     let registry = Registry::new();
-    let families = EndpointFamilies::new(&registry, 2, dropped.clone()).unwrap();
+    let families =
+        EndpointFamilies::new(&registry, 2, dropped.clone(), RevisionFamilies::new(&registry).unwrap())
+            .unwrap();
     let first = families.for_endpoint("http://a", "mixed");
     let _second = families.for_endpoint("http://b", "mixed");
     let third = families.for_endpoint("http://c", "mixed");

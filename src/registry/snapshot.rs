@@ -13,6 +13,7 @@ use super::endpoint::Endpoint;
 use super::listener::PodId;
 use super::orders::Orders;
 use super::reason::Reason;
+use super::rollout::Rollout;
 use super::shares::Shares;
 use super::split::Split;
 use super::sync::Sync;
@@ -29,13 +30,15 @@ pub struct Service {
     pub endpoints: Vec<Arc<Endpoint>>,
     pub prefills: Vec<Arc<Endpoint>>,
     pub decodes: Vec<Arc<Endpoint>>,
-    /// At least one.
+    /// At least one, unless its split is still awaited.
     pub cohorts: Vec<Arc<Cohort>>,
     /// `None`: cohorts are weighted by what they can carry.
     pub split: Option<Arc<Split>>,
     /// Of the last split that was applied; 0: none was.
     pub split_version: u64,
     pub shares: Arc<Shares>,
+    /// What is known of the rollout object that its split comes from.
+    pub rollout: Arc<Rollout>,
     pub turns: Arc<Turns>,
     pub budget: Arc<RetryBudget>,
     pub sync: Arc<Sync>,
@@ -60,6 +63,7 @@ pub(super) struct Kept {
     pub(super) split: Option<Arc<Split>>,
     pub(super) split_version: u64,
     pub(super) shares: Arc<Shares>,
+    pub(super) rollout: Arc<Rollout>,
 }
 
 impl Service {
@@ -70,7 +74,7 @@ impl Service {
         lists: [Vec<Arc<Endpoint>>; 3],
         kept: Kept,
     ) -> Self {
-        let Kept { turns, budget, sync, split, split_version, shares } = kept;
+        let Kept { turns, budget, sync, split, split_version, shares, rollout } = kept;
         let cohorts = cohorts(&lists, config.cohorts_by, split.as_deref(), &shares);
         let [prefills, decodes, endpoints] = lists;
         Self {
@@ -83,6 +87,7 @@ impl Service {
             split,
             split_version,
             shares,
+            rollout,
             turns,
             budget,
             sync,
@@ -99,8 +104,8 @@ impl Service {
     pub(super) fn kept(&self) -> Kept {
         let Self { turns, budget, sync, split, split_version, .. } = self;
         let (turns, budget, sync) = (Arc::clone(turns), Arc::clone(budget), Arc::clone(sync));
-        let (split, shares) = (split.clone(), Arc::clone(&self.shares));
-        Kept { turns, budget, sync, split, split_version: *split_version, shares }
+        let (split, shares, rollout) = (split.clone(), Arc::clone(&self.shares), Arc::clone(&self.rollout));
+        Kept { turns, budget, sync, split, split_version: *split_version, shares, rollout }
     }
 
     pub(super) fn lists(&self) -> [Vec<Arc<Endpoint>>; 3] {

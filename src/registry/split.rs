@@ -13,6 +13,8 @@ pub enum SplitSource {
     File,
     /// An operator, at this router alone; a restart, or another split in the file, forgets it.
     Admin,
+    /// An OME InferenceService.
+    Ome,
 }
 
 impl SplitSource {
@@ -20,6 +22,7 @@ impl SplitSource {
         match self {
             Self::File => "file",
             Self::Admin => "admin",
+            Self::Ome => "ome",
         }
     }
 }

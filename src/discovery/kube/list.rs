@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use kube::Client;
-use kube::api::{ListParams, VersionMatch};
+use kube::api::{ListParams, VersionMatch, WatchParams};
 use kube::client::Body;
 use kube::core::Request;
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::failure::{Failure, Kind};
+use crate::discovery::ome;
 use crate::discovery::pod::{Identity, Pod, decode};
 
 /// Largest answer, bytes: some 20,000 full Pods.
@@ -30,11 +31,38 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// As the API takes it.
     pub selector: String,
+    /// Instead of Pods the InferenceService of this name.
+    pub object: Option<String>,
 }
 
 impl Scope {
     pub(super) fn path(&self, client: &Client) -> String {
-        format!("/api/v1/namespaces/{}/pods", self.namespace.as_deref().unwrap_or(client.default_namespace()))
+        let namespace = self.namespace.as_deref().unwrap_or(client.default_namespace());
+        match self.object {
+            Some(_) => format!("/{}/namespaces/{namespace}/inferenceservices", ome::RESOURCE),
+            None => format!("/api/v1/namespaces/{namespace}/pods"),
+        }
+    }
+
+    pub(super) fn list_params(&self) -> ListParams {
+        let params = ListParams::default();
+        match &self.object {
+            Some(name) => params.fields(&format!("metadata.name={name}")),
+            None => params.labels(&self.selector),
+        }
+    }
+
+    pub(super) fn watch_params(&self) -> WatchParams {
+        let params = WatchParams::default();
+        match &self.object {
+            Some(name) => params.fields(&format!("metadata.name={name}")),
+            None => params.labels(&self.selector),
+        }
+    }
+
+    /// For log lines.
+    pub(super) fn shown_object(&self) -> &str {
+        self.object.as_deref().unwrap_or("-")
     }
 
     /// For log lines.
@@ -71,7 +99,7 @@ pub(super) async fn list(
     limit: Duration,
     wanted: &[String],
 ) -> Result<Listed, Failure> {
-    let mut params = ListParams::default().labels(&scope.selector);
+    let mut params = scope.list_params();
     match read {
         Read::First => params = params.limit(PAGE),
         Read::Consistent => {}
@@ -102,7 +130,7 @@ pub(super) async fn list(
     all.ok_or_else(|| Failure::new(Kind::Invalid, "no page"))
 }
 
-async fn answer(client: &Client, scope: &Scope, params: &ListParams) -> Result<Bytes, Failure> {
+pub(super) async fn answer(client: &Client, scope: &Scope, params: &ListParams) -> Result<Bytes, Failure> {
     let request = Request::new(scope.path(client))
         .list(params)
         .map_err(|error| Failure::new(Kind::Invalid, error.to_string()))?;

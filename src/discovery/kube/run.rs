@@ -23,7 +23,7 @@ use super::client::Connect;
 use super::failure::{Failure, Kind};
 use super::list::{Listed, Read, Scope, list};
 use super::suspects::Suspects;
-use super::watch::{Event, Watch};
+use super::watch::{Event, Watch, next_event};
 use crate::config::RelistRead;
 use crate::discovery::pod::Identity;
 use crate::discovery::source::{Reconciled, Source};
@@ -373,12 +373,5 @@ impl Running {
             _ => "the endpoints known so far stay in use",
         };
         warn!(what, namespace, selector, kind = failure.kind.as_str(), %failure, hint, "Pod discovery fails");
-    }
-}
-
-async fn next_event(watch: &mut Option<Watch>) -> Result<Option<Event>, Failure> {
-    match watch {
-        Some(watch) => watch.next().await,
-        None => std::future::pending().await,
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use http_body_util::BodyExt as _;
 use kube::Client;
-use kube::api::WatchParams;
 use kube::client::Body;
 use kube::core::Request;
 use serde::Deserialize;
@@ -53,7 +52,7 @@ impl Watch {
     /// Watches from `version` on.
     pub(super) async fn open(client: &Client, scope: &Scope, version: u64) -> Result<Self, Failure> {
         let lasts = LASTS + fastrand::u32(..LASTS_JITTER);
-        let params = WatchParams::default().labels(&scope.selector).timeout(lasts);
+        let params = scope.watch_params().timeout(lasts);
         let request = Request::new(scope.path(client))
             .watch(&params, &version.to_string())
             .map_err(|error| Failure::new(Kind::Invalid, error.to_string()))?;
@@ -105,6 +104,14 @@ impl Watch {
         self.buffer.advance(1);
         self.searched = 0;
         Ok(Some(line))
+    }
+}
+
+/// The next event of a watch that may not be open. Cancel-safe.
+pub(super) async fn next_event(watch: &mut Option<Watch>) -> Result<Option<Event>, Failure> {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
     }
 }
 

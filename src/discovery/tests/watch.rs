@@ -64,7 +64,7 @@ impl Service<http::Request<Body>> for Server {
 async fn open(status: u16, pieces: Vec<Vec<u8>>, end: End) -> Result<Watch, Failure> {
     let pieces = Pieces(pieces.into_iter().map(Bytes::from).collect(), end);
     let client = Client::new(Server(status, Arc::new(Mutex::new(Some(pieces)))), "ns");
-    let scope = Scope { namespace: None, selector: "app=llm".to_owned() };
+    let scope = Scope { namespace: None, selector: "app=llm".to_owned(), object: None };
     Watch::open(&client, &scope, 5).await
 }
 

@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 
 use super::leg::Leg;
 use super::observe::Usage;
-use crate::metrics::{NO_SERVICE, Observed};
+use crate::metrics::{NO_SERVICE, Observed, RevisionMetrics};
 use crate::proxy::admission::Permit;
 use crate::proxy::context::Worker;
 use crate::proxy::listener::{Downstream, OpenRequest, Protocol, STREAM};
@@ -45,6 +45,8 @@ pub struct Ticket {
     /// The last attempt's, where there are two legs.
     pub pair: Option<Box<PairFacts>>,
     pub attempts: u32,
+    /// The last attempt was not one that was given back.
+    begun: bool,
     /// Role of the engine that failed, and how, for each further attempt; at most `retries.max`.
     pub retried: Vec<(&'static str, &'static str)>,
     /// A further attempt was refused by the budget.
@@ -88,6 +90,7 @@ impl Ticket {
             endpoint: None,
             pair: None,
             attempts: 0,
+            begun: false,
             retried: Vec::new(),
             budget_exhausted: false,
             bytes_in: 0,
@@ -144,8 +147,18 @@ impl Ticket {
 
     /// An attempt begins on `leg`'s engine.
     pub fn attempt(&mut self, leg: &Leg) {
+        // The one before failed, whatever comes of this one.
+        self.each_revision(RevisionMetrics::failed);
         self.attempts += 1;
+        self.begun = true;
         self.endpoint = Some(Arc::clone(leg.endpoint()));
+    }
+
+    /// For the revisions of the attempt that has begun last.
+    fn each_revision(&self, count: impl Fn(&RevisionMetrics)) {
+        let prefill = self.pair.as_ref().map(|pair| &pair.prefill);
+        let engines = self.endpoint.iter().chain(prefill).filter(|_| self.begun);
+        engines.filter_map(|engine| engine.metrics.revision.as_ref()).for_each(count);
     }
 
     /// An attempt begins on two engines. The decode is the one that answers.
@@ -175,6 +188,7 @@ impl Ticket {
     /// The attempt that had begun was not made: its endpoint was withdrawn first.
     pub fn withdrawn(&mut self) {
         self.attempts -= 1;
+        self.begun = false;
     }
 
     fn record(&mut self) {
@@ -211,6 +225,7 @@ impl Ticket {
             duration,
             first_byte: self.first_byte,
         });
+        self.each_revision(|revision| revision.ended(outcome, self.first_byte));
         if let Some(usage) = self.usage {
             metrics.tokens(usage.prompt, usage.completion);
         }

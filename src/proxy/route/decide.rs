@@ -59,8 +59,9 @@ pub fn decide(
         .map(|cohort| (cohort, weight(cohort)))
         .filter(|(_, weight)| *weight > 0)
         .collect();
-    let none =
-        if left.is_empty() && service.split.is_some() { NoCohort::AllZero } else { NoCohort::Uncovered };
+    // A split without entries is one that is awaited.
+    let zero = left.is_empty() && service.split.as_ref().is_some_and(|split| !split.entries.is_empty());
+    let none = if zero { NoCohort::AllZero } else { NoCohort::Uncovered };
     let mut passed_on = None;
     loop {
         let at = match key {

@@ -22,6 +22,7 @@ use super::lanes::{Lanes, Probed};
 use super::listener::PodBatch;
 use super::member::Member;
 use super::reason::Reason;
+use super::rollout::Said;
 use super::snapshot::{Departed, Service, Snapshot, View};
 use super::sync::Synced;
 use crate::config;
@@ -55,6 +56,10 @@ pub enum Change {
     Services(Vec<config::Service>, oneshot::Sender<Replaced>),
     /// Another split of this service, or with `None` the file's again.
     Split(SplitOrder, oneshot::Sender<SplitApplied>),
+    /// What the rollout object of these services says, at which version of it.
+    Sourced(Vec<usize>, Said, u64),
+    /// The rollout object of these services is refused by the API server with this status.
+    SourceRefused(Vec<usize>, u16),
     /// What a source of Pods saw: one atomic change.
     Pods(PodBatch),
     /// What an engine answered.
@@ -100,6 +105,8 @@ pub struct Writer {
     lanes: Option<Arc<dyn Lanes>>,
     /// Whom to tell that what is open on an endpoint is cut.
     phases: Option<Arc<Phases>>,
+    /// Weights of rollout objects, by service: the last ones that could be followed. `None`: it is no source.
+    sourced: HashMap<usize, Option<Vec<config::SplitEntry>>>,
     /// Number of the last probe.
     job: u64,
     /// When services that have their list stop waiting for verdicts.
@@ -148,6 +155,7 @@ impl Writer {
             families: families.clone(),
             lanes: None,
             phases: None,
+            sourced: HashMap::new(),
             job: 0,
             verdicts_by: HashMap::new(),
             dirty: Dirty::default(),
@@ -211,6 +219,17 @@ impl Writer {
                 _ = done.send(self.replace(&services));
             }
             Change::Split(order, done) => _ = done.send(self.split(order)),
+            Change::Sourced(services, said, version) => {
+                for service in services {
+                    self.sourced(service, &said, version);
+                }
+            }
+            Change::SourceRefused(services, status) => {
+                let snapshot = self.view.load();
+                for service in services.iter().filter_map(|index| snapshot.services.get(*index)) {
+                    service.rollout.refused(status);
+                }
+            }
             Change::Pods(batch) => self.pods(batch),
             Change::Probed(probed) => self.probed(probed),
             Change::Refused(services, status) => {

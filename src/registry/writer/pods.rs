@@ -9,6 +9,7 @@ use super::super::listener::{Born, Listener, PodBatch, PodId, PodUpdate, PodVerd
 use super::super::orders::Orders;
 use super::super::snapshot::PodNote;
 use super::super::sync::Synced;
+use super::statics::series;
 use super::{Departed, Endpoint, Member, Reason, Writer, clock, info};
 use crate::config::Service as Config;
 
@@ -189,7 +190,7 @@ impl Writer {
         }
         for listener in new {
             let (endpoint, orders) = self.revived(&listener).unwrap_or_else(|| {
-                let metrics = |url: &str, role| self.families.for_endpoint(url, role);
+                let metrics = |url: &str, role| series(&self.families, &config.config, &listener, url, role);
                 let endpoint = Endpoint::new(&listener, self.threads, &config.config.upstream, metrics);
                 (endpoint, Orders::default())
             });

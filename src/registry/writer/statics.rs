@@ -9,7 +9,9 @@ use super::{
     Endpoint, EndpointFamilies, HashMap, Member, Reason, Replaced, Service, Snapshot, Writer, config,
 };
 use crate::config::StaticEndpoint;
+use crate::metrics::{EndpointMetrics, Revision, component};
 use crate::registry::listener::Listener;
+use crate::registry::rollout::Rollout;
 use crate::registry::split::{Split, SplitSource};
 use crate::types::role::Role;
 
@@ -62,7 +64,7 @@ pub(super) fn service(
         let at = Listener::listed(at, role);
         let same =
             before.and_then(|service| service.of(role).iter().find(|e| e.pod.is_none() && e.is_at(&at)));
-        let metrics = |url: &str, role| families.for_endpoint(url, role);
+        let metrics = |url: &str, role| series(families, config, &at, url, role);
         same.map_or_else(|| Endpoint::new(&at, threads, &config.upstream, metrics), Arc::clone)
     };
     // Pods stay: they are no part of the configuration.
@@ -79,19 +81,46 @@ pub(super) fn service(
     let fresh = || Arc::new(RetryBudget::new(config.retries.budget, config.retries.floor));
     let known = before.map_or(0, |service| service.split_version);
     let changed = before.map_or(config.split.is_some(), |service| service.config.split != config.split);
+    let awaited = before.is_none() && config.rollout.is_some();
     let split_version = known + u64::from(changed);
-    let split =
-        if changed { of_file(config, before, split_version) } else { before.and_then(|s| s.split.clone()) };
+    let split = match before {
+        _ if changed => of_file(config, before, split_version),
+        Some(service) => service.split.clone(),
+        // Nobody may take a request before the weights are known (I2).
+        None => awaited.then(|| Split::new(0, SplitSource::Ome, Vec::new())),
+    };
     let kept = Kept {
         turns: before.map_or_else(Arc::default, |service| Arc::clone(&service.turns)),
         budget: budget.map_or_else(fresh, |service| Arc::clone(&service.budget)),
         sync: before
             .map_or_else(|| Arc::new(Sync::new(config.pods.is_none())), |service| Arc::clone(&service.sync)),
+        rollout: before
+            .map_or_else(|| Arc::new(Rollout::new(awaited)), |service| Arc::clone(&service.rollout)),
         shares: before.map_or_else(Arc::default, |service| Arc::clone(&service.shares)),
         split_version,
         split,
     };
     Service::new(index, config.clone(), lists, kept)
+}
+
+/// The metrics of a new endpoint there.
+pub(super) fn series(
+    families: &EndpointFamilies,
+    config: &config::Service,
+    at: &Listener,
+    url: &str,
+    role: &'static str,
+) -> EndpointMetrics {
+    if at.revision.is_empty() {
+        return families.for_endpoint(url, role);
+    }
+    let revision = Revision {
+        namespace: at.pod.as_ref().map(|pod| pod.namespace.clone()).unwrap_or_default(),
+        inferenceservice: config.inferenceservice().to_owned(),
+        component: component(at.role),
+        hash: at.revision.clone(),
+    };
+    families.for_revision(url, role, revision)
 }
 
 /// The file's split, also over an operator's.

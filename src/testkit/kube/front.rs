@@ -17,6 +17,9 @@ use super::reply::Reply;
 use super::server::FakeServer;
 use super::state::Shared;
 
+/// Where InferenceServices are.
+const OBJECTS: &str = "/apis/ome.io/v1beta1/namespaces/";
+
 /// Who takes a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target {
@@ -61,7 +64,18 @@ impl Entry {
             request.headers_mut().insert(header::AUTHORIZATION, token.clone());
         }
         let replica = self.replica();
-        answer(Arc::clone(&self.shared), replica, request).await
+        let path = request.uri().path();
+        let own = path.strip_prefix(OBJECTS).and_then(|rest| rest.split_once('/')).map(|(ns, rest)| {
+            let rest = rest.strip_prefix("inferenceservices").unwrap_or("unknown");
+            format!("/api/v1/namespaces/{ns}/pods{rest}?{}", request.uri().query().unwrap_or_default())
+        });
+        match (own, self.shared.objects.get()) {
+            (Some(target), Some(objects)) => {
+                *request.uri_mut() = target.parse().map_err(io::Error::other)?;
+                answer(Arc::clone(&objects.shared), replica, request).await
+            }
+            _ => answer(Arc::clone(&self.shared), replica, request).await,
+        }
     }
 
     fn replica(&self) -> usize {

@@ -58,6 +58,14 @@ impl FakeKube {
         })
     }
 
+    /// The InferenceServices (`ome.io/v1beta1`) of the same cluster, as objects of a server of their own: `create`, `update`
+    /// and the faults of it are theirs alone. Until this is called there is no such resource: 404.
+    #[must_use]
+    pub fn inference_services(&self) -> Self {
+        let replicas = self.shared.read(|state| state.replicas.len());
+        self.shared.objects.get_or_init(|| Self::with_replicas(replicas)).clone()
+    }
+
     /// Changes a Pod at a new version, also when the closure changes nothing. Gives the version.
     pub fn update(&self, ns: &str, name: &str, change: impl FnOnce(&mut Value)) -> u64 {
         self.replace(ns, name, |pod| {

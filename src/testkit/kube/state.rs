@@ -1,7 +1,7 @@
 //! What all clones, replicas and open watches share, behind one lock, and the bell that rings on every change of it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout_at};
 
 use super::fault::Faults;
+use super::handle::FakeKube;
 use super::log::Recorded;
 use super::mischief::Mischief;
 use super::settings::Settings;
@@ -92,6 +93,8 @@ impl State {
 pub(super) struct Shared {
     state: Mutex<State>,
     bell: watch::Sender<()>,
+    /// Custom resources of the same cluster.
+    pub(super) objects: OnceLock<FakeKube>,
 }
 
 impl Shared {
@@ -108,7 +111,7 @@ impl Shared {
             opened: 0,
             balanced: 0,
         };
-        Arc::new(Self { state: Mutex::new(state), bell: watch::Sender::new(()) })
+        Arc::new(Self { state: Mutex::new(state), bell: watch::Sender::new(()), objects: OnceLock::new() })
     }
 
     pub(super) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {

@@ -15,6 +15,9 @@ const ROUTER: &str = "Deployment/tandem";
 /// For whoever annotates Pods; bound by who installs.
 const DRAIN: &str = "Role/tandem-drain";
 
+/// For routers whose weights come from an InferenceService.
+const OME: &str = "Role/tandem-ome";
+
 /// What is wrong with the rights.
 pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -36,7 +39,9 @@ pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
     unless(kinds(&["ClusterRole", "ClusterRoleBinding"]).is_empty(), "for the whole cluster".to_owned());
     let (roles, bindings) = (kinds(&["Role"]), kinds(&["RoleBinding"]));
     let drain = roles.iter().any(|(id, _)| *id == DRAIN);
-    unless(drain && roles.len() == 2 && bindings.len() == 1, "not two Roles and one binding".to_owned());
+    let ome = roles.iter().any(|(id, _)| *id == OME);
+    let complete = drain && ome && roles.len() == 3 && bindings.len() == 2;
+    unless(complete, "not three Roles and two bindings".to_owned());
     let mut bound = Vec::new();
     for (id, binding) in &bindings {
         let to = &binding["roleRef"];
@@ -50,6 +55,7 @@ pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
     }
     for (id, role) in roles {
         let verbs = if id == DRAIN { DRAIN_VERBS } else { VERBS };
+        let (group, resource) = if id == OME { ("ome.io", "inferenceservices") } else { ("", "pods") };
         unless(bound.contains(&name(role)) == (id != DRAIN), format!("{id} is bound to the wrong one"));
         let granted = role["rules"].as_array().map_or(&[][..], Vec::as_slice);
         unless(granted.len() == 1, format!("{id} has {} rules", granted.len()));
@@ -62,11 +68,11 @@ pub(super) fn problems(deploy: &Deploy) -> Vec<String> {
                 format!("{id} grants {}", rule["verbs"]),
             );
             unless(
-                words("resources") == BTreeSet::from(["pods"]),
+                words("resources") == BTreeSet::from([resource]),
                 format!("{id} is for {}", rule["resources"]),
             );
             unless(
-                words("apiGroups") == BTreeSet::from([""]),
+                words("apiGroups") == BTreeSet::from([group]),
                 format!("{id} is for groups {}", rule["apiGroups"]),
             );
             let keys: BTreeSet<&str> =
@@ -107,6 +113,8 @@ fn a_role_with_more_or_less_than_the_code_asks_is_found() {
         changed(role, "/rules/0/resources", &resources, "rights: Role/tandem is for [");
     }
     changed(role, "/rules/0/apiGroups", &json!(["", "apps"]), "rights: Role/tandem is for groups");
+    changed(OME, "/rules/0/apiGroups", &json!([""]), "rights: Role/tandem-ome is for groups");
+    changed(OME, "/rules/0/resources", &json!(["*"]), "rights: Role/tandem-ome is for [");
     changed(role, "/rules", &json!([]), "rights: Role/tandem has 0 rules");
     let granted = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]});
     let mut more = granted.clone();
@@ -157,8 +165,8 @@ fn rights_that_reach_somebody_else_or_nobody_are_found() {
         &json!("tandem-drain"),
         "rights: Role/tandem-drain is bound to the wrong one",
     );
-    for id in [binding, "Role/tandem", DRAIN] {
-        found(|deploy| _ = deploy.documents.remove(id), "rights: not two Roles and one binding");
+    for id in [binding, "Role/tandem", DRAIN, OME, "RoleBinding/tandem-ome"] {
+        found(|deploy| _ = deploy.documents.remove(id), "rights: not three Roles and two bindings");
     }
 }
 

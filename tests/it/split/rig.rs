@@ -62,7 +62,18 @@ impl Rig {
         split: Option<Vec<SplitEntry>>,
         change: impl FnOnce(&mut Service),
     ) -> Self {
-        let (api, net) = (FakeKube::new(), MemoryNet::new());
+        Self::start_on(FakeKube::new(), engine, all, split, change).await
+    }
+
+    /// The same in a cluster that has something already.
+    pub(super) async fn start_on(
+        api: FakeKube,
+        engine: EngineKind,
+        all: &[Is],
+        split: Option<Vec<SplitEntry>>,
+        change: impl FnOnce(&mut Service),
+    ) -> Self {
+        let net = MemoryNet::new();
         let mut engines = Vec::new();
         for (n, is) in all.iter().enumerate() {
             let ip = format!("192.0.2.{}", n + 1);

@@ -103,3 +103,50 @@ async fn endpoints_of_the_configuration_have_revisions_and_tokens() {
     }
     assert_eq!(engines.map(|engine| engine.log.requests_to(CHAT).len()), [0, 20]);
 }
+
+/// As a canary's analysis asks: the error of one engine of a pair is its whole cohort's, and a retry elsewhere hides nothing.
+#[tokio::test(start_paused = true)]
+async fn requests_errors_and_times_are_told_by_revision() {
+    let pair = |p, d| [Is("prefill", p, ""), Is("decode", d, "")];
+    let all = [pair("e1", "d1"), pair("e2", "d2")].concat();
+    let side = |n: u32, weight| tandem::config::SplitEntry {
+        prefill: vec![format!("e{n}")],
+        decode: vec![format!("d{n}")],
+        weight,
+        ..Default::default()
+    };
+    let rig = Rig::start(NIXL, &all, Some(vec![side(1, 1), side(2, 0)]), |_| {}).await;
+    let sum = |name: &str, component: &str, hash: &str| {
+        let labels = [
+            ("namespace", "default"),
+            ("inferenceservice", "chat"),
+            ("component", component),
+            ("revision_hash", hash),
+        ];
+        rig.router.scrape().sum(name, &labels)
+    };
+    let seen = |component: &str, hash: &str| {
+        let [requests, errors, answered] = [
+            "tandem_revision_requests_total",
+            "tandem_revision_errors_total",
+            "tandem_revision_time_to_first_byte_seconds_count",
+        ]
+        .map(|name| sum(name, component, hash));
+        [requests, errors, answered]
+    };
+    rig.ask_well(10).await;
+    assert_eq!([seen("engine", "e1"), seen("decoder", "d1")], [[10.0, 0.0, 10.0]; 2]);
+    // The canary's decode fails: the engine's hash, which analysis asks for, shows it.
+    rig.engines[3].1.set_script(Script::always(tandem::testkit::engine::openai::error(500, "x")));
+    rig.put(vec![side(1, 0), side(2, 1)], None).await;
+    assert_eq!(rig.ask(1, &[]).await[0].status, 500);
+    let [engine, decoder] = [seen("engine", "e2"), seen("decoder", "d2")];
+    assert!(engine[1] >= 1.0 && decoder[1] >= 1.0, "{engine:?} {decoder:?}");
+    let before = engine[1];
+    // With a cohort that can take it the client notices nothing; the metric does.
+    rig.put(vec![side(1, 1), side(2, 1_000_000)], None).await;
+    rig.ask_well(5).await;
+    assert!(seen("engine", "e2")[1] >= before + 5.0);
+    assert!(seen("decoder", "d1")[0] >= 15.0 && seen("engine", "e1")[1] < 1.0);
+    rig.end().await;
+}
