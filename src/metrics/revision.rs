@@ -76,16 +76,13 @@ impl RevisionFamilies {
         if live.len() >= MAX_REVISIONS && !live.contains_key(&revision) {
             return None;
         }
-        let children = match live.get_mut(&revision) {
-            Some((children, guards)) => {
-                *guards += 1;
-                Arc::clone(children)
-            }
-            None => {
-                let children = Arc::new(self.vecs.children(&revision).ok()?);
-                live.insert(revision.clone(), (Arc::clone(&children), 1));
-                children
-            }
+        let children = if let Some((children, guards)) = live.get_mut(&revision) {
+            *guards += 1;
+            Arc::clone(children)
+        } else {
+            let children = Arc::new(self.vecs.children(&revision).ok()?);
+            live.insert(revision.clone(), (Arc::clone(&children), 1));
+            children
         };
         drop(live);
         Some(RevisionMetrics { children, revision, families: Arc::clone(self) })
