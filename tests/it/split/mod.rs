@@ -15,6 +15,7 @@ mod keys;
 mod last_resort;
 mod models;
 mod refused;
+mod replicas;
 mod restarts;
 mod rig;
 mod sequences;
