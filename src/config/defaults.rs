@@ -92,7 +92,9 @@ impl Service {
                 cancel_decode_grace: None,
             },
             cohorts_by: CohortsBy::Token,
+            cohort_headers: false,
             split: None,
+            rollout: None,
             sticky: Sticky::default(),
         }
     }

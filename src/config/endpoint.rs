@@ -25,7 +25,8 @@ impl StaticEndpoint {
             return Err(wrong(message));
         }
         let (host, port) = split_port(authority)?;
-        Ok(Self { host: normal_host(host)?, port, bootstrap_port: None })
+        let host = normal_host(host)?;
+        Ok(Self { host, port, bootstrap_port: None, revision: String::new(), token: String::new() })
     }
 }
 

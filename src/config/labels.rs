@@ -9,6 +9,7 @@ const KEY: &str = "NAME or PREFIX/NAME: a name of 1 to 63 of A-Z, a-z, 0-9, `-`,
                    letters, digits, `-`, `.` (253 at most), a letter or digit at both ends of each";
 const VALUE: &str = "at most 63 of A-Z, a-z, 0-9, `-`, `_`, `.`, a letter or digit at both ends";
 const NAMESPACE: &str = "1 to 63 of a-z, 0-9, `-`, a letter or digit at both ends";
+const OBJECT: &str = "1 to 253 of a-z, 0-9, `-`, `.`, a letter or digit at both ends";
 const PORT: &str = "1 to 65535, or the name of a container port: 1 to 15 of a-z, 0-9, `-`, with a letter in it, no `-` at \
                     an end or beside another";
 
@@ -69,6 +70,11 @@ pub(super) fn namespace(text: &str) -> Result<String, Wrong> {
     } else {
         Err(Wrong::new("not a namespace", NAMESPACE))
     }
+}
+
+/// Name of an object (RFC 1123 subdomain).
+pub(super) fn object(text: &str) -> Result<String, Wrong> {
+    if is_domain(text) { Ok(text.to_owned()) } else { Err(Wrong::new("not the name of an object", OBJECT)) }
 }
 
 /// A port's number, or its name in the Pod.

@@ -51,5 +51,5 @@ pub use problem::{Place, Problem};
 pub use reference::{row, schema};
 pub use router::*;
 pub use source::{File, FlagValue, Flags, Source};
-pub use split::{CohortsBy, SplitEntry, Sticky, mistakes};
+pub use split::{CohortsBy, InferenceService, SplitEntry, Sticky, mistakes};
 pub use units::{Wrong, duration};

@@ -99,6 +99,7 @@ fn kind(words: &str) -> Value {
         "IP:PORT" => text(":[0-9]+$"),
         "http://HOST:PORT" => text("^http://"),
         "name" => text("^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"),
+        "object name" => text("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"),
         "path" => json!({"type": ["string", "null"]}),
         "off, stdout or path" => json!({"type": "string"}),
         "count" => count(),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::discovery::{Eligibility, Kubernetes, Observer, PodDiscovery};
-use super::split::{CohortsBy, SplitEntry, Sticky};
+use super::split::{CohortsBy, InferenceService, SplitEntry, Sticky};
 
 /// Everything the router process needs to start.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,8 +156,12 @@ pub struct Service {
     pub upstream: Upstream,
     /// What makes a cohort where no split does. Key `cohorts.by`.
     pub cohorts_by: CohortsBy,
+    /// Requests to engines, and responses, name their cohort and the split's version. Key `cohorts.headers`.
+    pub cohort_headers: bool,
     /// Weights of the cohorts; `None`: no split. Key `split.weights`.
     pub split: Option<Vec<SplitEntry>>,
+    /// Its status has the weights instead.
+    pub rollout: Option<InferenceService>,
     pub sticky: Sticky,
 }
 
@@ -214,6 +218,10 @@ pub struct StaticEndpoint {
     pub port: u16,
     /// Port of the bootstrap server on the same host. Only prefills of SGLang have one, and after `load` all of them do.
     pub bootstrap_port: Option<u16>,
+    /// Version of its component; empty: none.
+    pub revision: String,
+    /// Pairing token; empty: pairs with any.
+    pub token: String,
 }
 
 /// Key `policy`: a choice for each role.

@@ -11,6 +11,13 @@ pub(super) const HEAVIEST: u64 = 1_000_000;
 /// Longest name, revision or token.
 const LONGEST: usize = 253;
 
+/// What a name, revision or token may be.
+pub(super) const LABEL: &str = "1 to 253 characters, none of them a control character";
+
+pub(super) fn is_label(text: &str) -> bool {
+    !text.is_empty() && text.len() <= LONGEST && !text.chars().any(char::is_control)
+}
+
 /// Key `cohorts.by`: what makes a cohort where no split does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CohortsBy {
@@ -25,6 +32,16 @@ pub enum CohortsBy {
 pub struct Sticky {
     /// The first of these headers that a request has, in lower case.
     pub headers: Vec<String>,
+    /// Without one: this top-level member of the body, a string or a number.
+    pub body_field: Option<String>,
+}
+
+/// Key `split.inferenceservice`: the OME object whose status has the weights.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InferenceService {
+    /// `None` (`auto`): as of Pods.
+    pub namespace: Option<String>,
+    pub name: String,
 }
 
 /// One entry of `split.weights`, and of `PUT /split`.
@@ -90,8 +107,8 @@ pub fn mistakes(entries: &[SplitEntry]) -> Vec<(usize, &'static str, String)> {
         let lists = [("prefill", &entry.prefill), ("decode", &entry.decode)];
         let lists = lists.into_iter().flat_map(|(key, list)| list.iter().map(move |word| (key, word)));
         for (key, word) in words.chain(lists) {
-            if word.is_empty() || word.len() > LONGEST || word.chars().any(char::is_control) {
-                say(key, format!("must be 1 to {LONGEST} characters, none of them a control character"));
+            if !is_label(word) {
+                say(key, format!("must be {LABEL}"));
             }
         }
         if entries[..n].iter().any(|before| before.name() == entry.name()) {

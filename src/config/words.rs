@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::discovery::{Dialect, IpFamily, Mode, Probe, RelistRead};
 use super::router::{Authorization, EngineKind, LogFormat, LogSink, ModelMatch, Policy, VllmConnector};
-use super::split::CohortsBy;
+use super::split::{CohortsBy, LABEL, is_label};
 use super::units::Wrong;
 
 /// Longest model name, bytes; it stands in log lines and metric labels.
@@ -123,6 +123,11 @@ pub(super) fn header(text: &str) -> Result<String, Wrong> {
     let name =
         name.map_err(|_| Wrong::new("not a header name", "letters, digits and `-`, such as x-session-id"))?;
     Ok(name.as_str().to_owned())
+}
+
+/// A revision, a pairing token, or the name of a field: what stands in labels, logs and documents.
+pub(super) fn label(text: &str) -> Result<String, Wrong> {
+    if is_label(text) { Ok(text.to_owned()) } else { Err(Wrong::new("not a word", LABEL)) }
 }
 
 /// `auto` as `None`, else what `parse` reads.

@@ -87,5 +87,6 @@ async fn start(wire: Wire, role: Role) -> anyhow::Result<Running> {
 }
 
 fn endpoint(at: SocketAddr, bootstrap_port: Option<u16>) -> StaticEndpoint {
-    StaticEndpoint { host: at.ip().to_string(), port: at.port(), bootstrap_port }
+    let (host, none) = (at.ip().to_string(), String::new());
+    StaticEndpoint { host, port: at.port(), bootstrap_port, revision: none.clone(), token: none }
 }

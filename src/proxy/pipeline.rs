@@ -19,7 +19,7 @@ use super::relay::{OutBody, Ticket, respond, synth};
 use super::request::body::{self, BodyLimits};
 use super::request::head;
 use super::request::id::RequestId;
-use super::request::peek::{Peek, peek};
+use super::request::peek::{Peek, peek_for};
 use super::request::route::{BodyKind, Route};
 use super::request::splice::{Segments, without_owned};
 use crate::config::Limits;
@@ -147,7 +147,7 @@ where
         }
         // A list of models is no leg: where only pairs are, any decode can tell.
         let role = if services.services[0].endpoints.is_empty() { Role::Decode } else { Role::Mixed };
-        return attempt(ticket, Job { parts, body: None, service: 0, role, deadline }).await;
+        return attempt(ticket, Job { parts, body: None, identity: None, service: 0, role, deadline }).await;
     }
     // A client that waits for `100 Continue` is told at once when there is no point in sending.
     if head.expects_continue {
@@ -158,9 +158,11 @@ where
     let (bytes, permit) = body::read(body, &bounds).await?;
     ticket.buffered = Some(permit);
     ticket.bytes_in = bytes.len() as u64;
+    let mut fields = None;
     let seen = match head.route.body() {
         BodyKind::Json => {
-            let seen = scan(&bytes).await?;
+            fields.clone_from(&shared.view.load().body_fields);
+            let seen = scan(&bytes, fields.as_ref()).await?;
             ticket.model.clone_from(&seen.model);
             ticket.stream = seen.stream;
             Some(seen)
@@ -175,19 +177,28 @@ where
     };
     let index = service.index;
     ticket.service = Some(Arc::clone(&service));
+    let identity = seen.as_ref().and_then(|peek| identity(&service, fields.as_deref()?, peek, &bytes));
     if service.has_pairs()
         && let Some(peek) = in_two_legs(&service, head.route, seen.as_ref())?
     {
         ticket.down().request_read();
-        let job = PairJob { parts, route: head.route, body: &bytes, peek, service: index, deadline };
+        let job =
+            PairJob { parts, route: head.route, body: &bytes, peek, identity, service: index, deadline };
         // Boxed: a plain request's future would have room for it.
         return Box::pin(dispatch::run_pair(ticket, &job)).await.map(Reply::Relay);
     }
     let segments = match &seen {
         Some(seen) => without_owned(&bytes, seen),
-        None => Segments::from(bytes),
+        None => Segments::from(bytes.clone()),
     };
-    attempt(ticket, Job { parts, body: Some(&segments), service: index, role: Role::Mixed, deadline }).await
+    let job = Job { parts, body: Some(&segments), identity, service: index, role: Role::Mixed, deadline };
+    attempt(ticket, job).await
+}
+
+/// What the body says of who asks. `fields`: what was looked for in it.
+fn identity<'b>(service: &Service, fields: &[String], peek: &Peek, body: &'b [u8]) -> Option<&'b [u8]> {
+    let field = service.config.sticky.body_field.as_ref()?;
+    peek.identity(fields.iter().position(|name| name == field)?, body)
 }
 
 /// Whether a request goes to a prefill and a decode: where its route has such a form and a pair can be had; else a mixed
@@ -238,12 +249,12 @@ fn can_serve(snapshot: &crate::registry::Snapshot) -> Result<(), Failure> {
 }
 
 /// One pass over the body; a large one does not hold up the other requests of this thread.
-async fn scan(bytes: &Bytes) -> Result<Peek, Failure> {
+async fn scan(bytes: &Bytes, wanted: Option<&Arc<[String]>>) -> Result<Peek, Failure> {
     let result = if bytes.len() <= SCAN_INLINE {
-        peek(bytes)
+        peek_for(bytes, wanted.map_or(&[], |wanted| wanted))
     } else {
-        let bytes = bytes.clone();
-        tokio::task::spawn_blocking(move || peek(&bytes))
+        let (bytes, wanted) = (bytes.clone(), wanted.cloned());
+        tokio::task::spawn_blocking(move || peek_for(&bytes, wanted.as_deref().unwrap_or_default()))
             .await
             .map_err(|_| Failure::Internal("scanning the request body failed"))?
     };

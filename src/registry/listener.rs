@@ -42,8 +42,8 @@ impl Listener {
             role,
             bootstrap_port: at.bootstrap_port,
             model: None,
-            revision: String::new(),
-            token: String::new(),
+            revision: at.revision.clone(),
+            token: at.token.clone(),
             pod: None,
         }
     }

@@ -194,6 +194,8 @@ pub struct Snapshot {
     /// Known Pods without an endpoint.
     pub notes: Arc<[Arc<PodNote>]>,
     pub departed: Arc<[Departed]>,
+    /// Members of a body that some service's sticky requests are known by. `None`: no service has any.
+    pub body_fields: Option<Arc<[String]>>,
     /// Listed model names.
     models: HashMap<String, usize>,
     /// The service that takes any other model, if one does.
@@ -213,6 +215,14 @@ impl Snapshot {
     ) -> Self {
         let mut models = HashMap::new();
         let mut any = None;
+        let mut body_fields: Vec<String> = Vec::new();
+        for service in &services {
+            let field = service.config.sticky.body_field.iter();
+            body_fields.extend(field.filter(|_| service.cohorts.len() > 1).cloned());
+        }
+        body_fields.sort();
+        body_fields.dedup();
+        let body_fields = (!body_fields.is_empty()).then(|| body_fields.into());
         for service in &services {
             for model in &service.config.models {
                 models.insert(model.clone(), service.index);
@@ -226,7 +236,7 @@ impl Snapshot {
                 any.get_or_insert(service.index);
             }
         }
-        Self { version, services, notes, departed, models, any }
+        Self { version, services, notes, departed, body_fields, models, any }
     }
 
     /// The service for a model name. Without a name: the service that takes any, else the only one there is

@@ -46,16 +46,52 @@ pub(super) const KEYS: &[Key] = &[
         "SGLang only: its bootstrap server, on the host of `url`. Two prefills of one service never share an address",
     ),
     live(
+        "services[].discovery.static.prefill[].revision",
+        "revision",
+        "null",
+        "Version of its component, as [cohorts and splits](canary.md) mean it",
+    ),
+    live(
+        "services[].discovery.static.prefill[].token",
+        "token",
+        "null",
+        "Its pairing token: it pairs with endpoints of the same, and with those that have none",
+    ),
+    live(
         "services[].discovery.static.decode[].url",
         "http://HOST:PORT",
         "required",
         "An endpoint that only decodes; as for `mixed`",
     ),
     live(
+        "services[].discovery.static.decode[].revision",
+        "revision",
+        "null",
+        "Version of its component, as [cohorts and splits](canary.md) mean it",
+    ),
+    live(
+        "services[].discovery.static.decode[].token",
+        "token",
+        "null",
+        "Its pairing token: it pairs with endpoints of the same, and with those that have none",
+    ),
+    live(
         "services[].discovery.static.mixed[].url",
         "http://HOST:PORT",
         "required",
         "An endpoint that serves whole requests: scheme, host and port (80 when absent), nothing else. Two spellings of one endpoint are a mistake",
+    ),
+    live(
+        "services[].discovery.static.mixed[].revision",
+        "revision",
+        "null",
+        "Version of its component, as [cohorts and splits](canary.md) mean it",
+    ),
+    live(
+        "services[].discovery.static.mixed[].token",
+        "token",
+        "null",
+        "Its pairing token: it pairs with endpoints of the same, and with those that have none",
     ),
     live(
         "services[].policy.mixed",
@@ -136,6 +172,12 @@ pub(super) const KEYS: &[Key] = &[
         "What serves together where there is no split: endpoints of one pairing token (those without one belong to each), or of one revision. [Cohorts](canary.md#cohorts)",
     ),
     live(
+        "services[].cohorts.headers",
+        "true or false",
+        "false",
+        "Name the cohort and the split's version in `x-tandem-cohort` and `x-tandem-split-version`, on responses and on what engines are sent. [Seen](canary.md#seen)",
+    ),
+    live(
         "services[].split.weights[].name",
         "token",
         "null",
@@ -171,10 +213,28 @@ pub(super) const KEYS: &[Key] = &[
         "required",
         "Share of new requests relative to the other entries, at most 1000000; 0: none at all. What no entry takes gets nothing. [Splits](canary.md#split)",
     ),
+    key(
+        "services[].split.inferenceservice.namespace",
+        "auto or name",
+        "auto",
+        "Namespace of the OME InferenceService whose status has the weights; `auto`: as of Pods. [OME](canary.md#ome)",
+    ),
+    key(
+        "services[].split.inferenceservice.name",
+        "object name",
+        "required",
+        "Its name. Instead of `weights`",
+    ),
     live(
         "services[].sticky.headers",
         "list of headers",
         "[]",
         "A request with the first of these stays with the cohort that its value leads to, as long as that has a weight and coverage. [Stickiness](canary.md#stickiness)",
+    ),
+    live(
+        "services[].sticky.body_field",
+        "token",
+        "null",
+        "For a request with none of the headers: this top-level member of its JSON body, a string or a number, such as `user`",
     ),
 ];

@@ -13,9 +13,9 @@ use super::router::{
     RouterConfig, Service, Shutdown, StaticEndpoint, Timeouts, Upstream, VllmConnector,
 };
 use super::source::{Source, environment_tree, file_tree, flags_tree};
-use super::split::{HEAVIEST, SplitEntry};
+use super::split::{HEAVIEST, InferenceService, SplitEntry};
 use super::units::{self, Wrong};
-use super::{validate, words};
+use super::{labels, validate, words};
 
 /// Reads and checks everything.
 ///
@@ -138,10 +138,18 @@ fn service(r: &mut Reader, s: &Section<'_>) -> Service {
     policies(r, &s.section("policy"), &mut c.policy);
     retries(r, &s.section("retries"), &mut c.retries);
     upstream(r, &s.section("upstream"), &mut c.upstream);
-    r.set(&s.section("cohorts"), "by", words::choice(words::COHORTS_BY), &mut c.cohorts_by);
+    cohorts(r, &s.section("cohorts"), &mut c);
     c.split = split(r, &s.section("split"));
-    c.sticky.headers = r.names(&s.section("sticky"), "headers", words::header);
+    c.rollout = rollout(r, &s.section("split"));
+    let sticky = s.section("sticky");
+    c.sticky.headers = r.names(&sticky, "headers", words::header);
+    r.set_optional(&sticky, "body_field", words::label, &mut c.sticky.body_field);
     c
+}
+
+fn cohorts(r: &mut Reader, s: &Section<'_>, c: &mut Service) {
+    r.set(s, "by", words::choice(words::COHORTS_BY), &mut c.cohorts_by);
+    r.set(s, "headers", words::boolean, &mut c.cohort_headers);
 }
 
 /// `s` is `split`. Without weights there is none: an empty list is a mistake, and told by the rules.
@@ -162,6 +170,17 @@ fn split(r: &mut Reader, s: &Section<'_>) -> Option<Vec<SplitEntry>> {
     Some(s.entries("weights").iter().map(entry).collect())
 }
 
+/// `s` is `split`. Nothing below `inferenceservice`, as when all its keys are commented out: none.
+fn rollout(r: &mut Reader, s: &Section<'_>) -> Option<InferenceService> {
+    s.node("inferenceservice").filter(|node| node.value != Value::Null)?;
+    let s = &s.section("inferenceservice");
+    let mut c = InferenceService { namespace: None, name: String::new() };
+    r.set(s, "namespace", words::auto(labels::namespace), &mut c.namespace);
+    r.require(s, "name");
+    r.set(s, "name", labels::object, &mut c.name);
+    Some(c)
+}
+
 fn engine(r: &mut Reader, s: &Section<'_>) -> EngineKind {
     let (mut kind, mut connector) = (EngineKind::Plain, VllmConnector::Nixl);
     r.set(s, "kind", words::engine_kind, &mut kind);
@@ -171,9 +190,16 @@ fn engine(r: &mut Reader, s: &Section<'_>) -> EngineKind {
 
 /// An endpoint whose URL is bad keeps its place in the list, with an empty host, so that positions stay true.
 fn endpoint(r: &mut Reader, s: &Section<'_>) -> StaticEndpoint {
-    let mut endpoint = StaticEndpoint { host: String::new(), port: 0, bootstrap_port: None };
+    let (host, none) = (String::new(), String::new());
+    let mut endpoint =
+        StaticEndpoint { host, port: 0, bootstrap_port: None, revision: none.clone(), token: none };
     r.require(s, "url");
     r.set(s, "url", StaticEndpoint::parse, &mut endpoint);
+    let (mut revision, mut token) = (None, None);
+    r.set_optional(s, "revision", words::label, &mut revision);
+    r.set_optional(s, "token", words::label, &mut token);
+    endpoint.revision = revision.unwrap_or_default();
+    endpoint.token = token.unwrap_or_default();
     endpoint
 }
 

@@ -15,7 +15,7 @@ use super::discovery::{Kubernetes, Labels};
 use super::router::{
     Authorization, EngineKind, LogSink, Policies, RouterConfig, Service, StaticEndpoint, Upstream,
 };
-use super::split::SplitEntry;
+use super::split::{InferenceService, SplitEntry, Sticky};
 use super::units::{show_duration, show_share, show_size};
 use super::words;
 
@@ -157,10 +157,35 @@ fn service(s: &Service) -> Document {
         ("policy", policies(s.policy)),
         ("retries", Document::Map(retries)),
         ("upstream", upstream(&s.upstream)),
-        ("cohorts", one("by", text(words::word(words::COHORTS_BY, &s.cohorts_by)))),
-        ("split", one("weights", s.split.as_deref().map_or(Document::Null, split))),
-        ("sticky", one("headers", Document::List(s.sticky.headers.iter().map(text).collect()))),
+        ("cohorts", cohorts(s)),
+        (
+            "split",
+            Document::Map(vec![
+                ("weights", s.split.as_deref().map_or(Document::Null, split)),
+                ("inferenceservice", s.rollout.as_ref().map_or(Document::Null, rollout)),
+            ]),
+        ),
+        ("sticky", sticky(&s.sticky)),
     ])
+}
+
+fn cohorts(s: &Service) -> Document {
+    Document::Map(vec![
+        ("by", text(words::word(words::COHORTS_BY, &s.cohorts_by))),
+        ("headers", Document::Bool(s.cohort_headers)),
+    ])
+}
+
+fn sticky(s: &Sticky) -> Document {
+    Document::Map(vec![
+        ("headers", Document::List(s.headers.iter().map(text).collect())),
+        ("body_field", s.body_field.as_ref().map_or(Document::Null, text)),
+    ])
+}
+
+fn rollout(at: &InferenceService) -> Document {
+    let namespace = at.namespace.as_ref().map_or(auto(), text);
+    Document::Map(vec![("namespace", namespace), ("name", text(&at.name))])
 }
 
 /// What is not set is left out.
@@ -194,7 +219,10 @@ fn engine(kind: EngineKind) -> Document {
 fn endpoints(s: &Service) -> Document {
     let entry = |at: &StaticEndpoint| {
         let bootstrap = at.bootstrap_port.map(|port| ("bootstrap_port", Document::Count(port.into())));
-        Document::Map([("url", text(at))].into_iter().chain(bootstrap).collect())
+        let labels = [("revision", &at.revision), ("token", &at.token)];
+        let labels = labels.into_iter().filter(|(_, word)| !word.is_empty());
+        let labels = labels.map(|(key, word)| (key, text(word)));
+        Document::Map([("url", text(at))].into_iter().chain(bootstrap).chain(labels).collect())
     };
     let lists = [("prefill", &s.prefill), ("decode", &s.decode), ("mixed", &s.endpoints)];
     let filled = lists.into_iter().filter(|(_, list)| !list.is_empty());

@@ -40,7 +40,8 @@ fn mistakes(yaml: &str) -> Vec<String> {
 }
 
 fn example() -> RouterConfig {
-    let endpoint = StaticEndpoint { host: "h".to_owned(), port: 1, bootstrap_port: None };
+    let endpoint =
+        StaticEndpoint { host: "h".to_owned(), port: 1, ..StaticEndpoint::parse("http://x:1").unwrap() };
     RouterConfig { services: vec![Service::plain("a", vec![endpoint])], ..RouterConfig::defaults() }
 }
 

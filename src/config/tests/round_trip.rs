@@ -33,7 +33,11 @@ prop_compose! {
         ports in proptest::collection::hash_set(1u16.., 3..6),
         max in 0u32..=10, budget in 0.0..=1.0f64, idle in 0u64..100_000, cookies: bool, secret in any_path(),
     ) -> Service {
-        let at = |port| StaticEndpoint { host: "[fd00::7]".to_owned(), port, bootstrap_port: None };
+        let at = |port| StaticEndpoint {
+            revision: if cookies { format!("r{port}") } else { String::new() },
+            token: if cookies { String::new() } else { "kv: 1".to_owned() },
+            ..StaticEndpoint::parse(&format!("http://[fd00::7]:{port}")).unwrap()
+        };
         let mut endpoints: Vec<_> = ports.into_iter().map(at).collect();
         let mut service = if engine == EngineKind::Plain {
             Service::plain(&format!("s{i}"), endpoints)

@@ -46,8 +46,14 @@ const OTHERS: &[(&str, &str)] = &[
     ("services[].engine.connector", "store"),
     ("services[].discovery.static.prefill[].url", "http://h:2"),
     ("services[].discovery.static.prefill[].bootstrap_port", "1"),
+    ("services[].discovery.static.prefill[].revision", "r2"),
+    ("services[].discovery.static.prefill[].token", "kv"),
     ("services[].discovery.static.decode[].url", "http://h:2"),
+    ("services[].discovery.static.decode[].revision", "r2"),
+    ("services[].discovery.static.decode[].token", "kv"),
     ("services[].discovery.static.mixed[].url", "http://h:2"),
+    ("services[].discovery.static.mixed[].revision", "r2"),
+    ("services[].discovery.static.mixed[].token", "kv"),
     ("services[].policy.mixed", "power_of_two"),
     ("services[].policy.prefill", "power_of_two"),
     ("services[].policy.decode", "power_of_two"),
@@ -62,13 +68,17 @@ const OTHERS: &[(&str, &str)] = &[
     ("services[].upstream.kv_lease", "1h"),
     ("services[].upstream.cancel_decode_grace", "0"),
     ("services[].cohorts.by", "revision"),
+    ("services[].cohorts.headers", "true"),
     ("services[].split.weights[].name", "n"),
     ("services[].split.weights[].revision", "r2"),
     ("services[].split.weights[].prefill", "[p2]"),
     ("services[].split.weights[].decode", "[d2]"),
     ("services[].split.weights[].token", "kv"),
     ("services[].split.weights[].weight", "7"),
+    ("services[].split.inferenceservice.namespace", "n"),
+    ("services[].split.inferenceservice.name", "i2"),
     ("services[].sticky.headers", "[x-session-id]"),
+    ("services[].sticky.body_field", "user"),
     ("services[].discovery.kubernetes.namespace", "n"),
     ("services[].discovery.kubernetes.selector", "{b: c}"),
     ("services[].discovery.kubernetes.prefill", "{b: c}"),
@@ -107,6 +117,11 @@ fn base(path: &str) -> Value {
     if path.starts_with(PODS) || path.starts_with("services[].eligibility") {
         let pods = json!({"selector": {"app": "a"}});
         return json!({"services": [{"name": "a", "engine": {"kind": "sglang"}, "discovery": {"kubernetes": pods}}]});
+    }
+    if path.starts_with("services[].split.inferenceservice") {
+        let endpoints = json!({"static": {"mixed": [{"url": "http://h:1"}]}});
+        let split = json!({"inferenceservice": {"name": "i1"}});
+        return json!({"services": [{"name": "a", "discovery": endpoints, "split": split}]});
     }
     if let Some(key) = path.strip_prefix("services[].split.weights[].") {
         // A side and a revision exclude each other.

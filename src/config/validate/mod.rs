@@ -117,6 +117,7 @@ impl Check<'_> {
     }
 
     fn split(&mut self, i: usize, service: &Service) {
+        self.rollout(i, service);
         let Some(entries) = &service.split else { return };
         let list = format!("services[{i}].split.weights");
         if entries.is_empty() {
@@ -128,6 +129,20 @@ impl Check<'_> {
         for (n, key, what) in mistakes(entries) {
             let dot = if key.is_empty() { "" } else { "." };
             self.problem(&format!("{list}[{n}]{dot}{key}"), what);
+        }
+    }
+
+    fn rollout(&mut self, i: usize, service: &Service) {
+        if service.rollout.is_none() {
+            return;
+        }
+        let key = format!("services[{i}].split.inferenceservice");
+        if service.split.is_some() {
+            self.problem(&key, "a split comes from `weights` or from an InferenceService, not from both");
+        }
+        if service.pods.as_ref().is_some_and(|pods| pods.keys.revision.is_none()) {
+            let message = "its weights are by revision, and `discovery.kubernetes.keys.revision` is off";
+            self.problem(&key, message);
         }
     }
 

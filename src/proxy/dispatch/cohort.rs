@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use tokio::time::sleep;
 
 use super::run::current;
@@ -28,12 +28,14 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn new(service: &Service, need: Need, headers: &HeaderMap) -> Self {
+    /// `of_body`: what its body says of who asks.
+    pub(super) fn new(service: &Service, need: Need, headers: &HeaderMap, of_body: Option<&[u8]>) -> Self {
         // With one cohort there is nothing to stay with.
         let sticks = service.cohorts.len() > 1;
         let names = service.config.sticky.headers.iter().filter(|_| sticks);
         let value = names.filter_map(|name| headers.get(name)).find(|value| !value.is_empty());
-        let key = value.map(|value| StickyKey::new(&service.config.name, value.as_bytes()));
+        let value = value.map(HeaderValue::as_bytes).or(of_body.filter(|_| sticks));
+        let key = value.map(|value| StickyKey::new(&service.config.name, value));
         Self { service: service.index, need, key }
     }
 }

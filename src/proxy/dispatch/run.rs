@@ -28,6 +28,8 @@ pub struct Job<'a> {
     pub body: Option<&'a Segments>,
     /// Index of the service in every snapshot.
     pub service: usize,
+    /// What its body says of who asks, for sticky requests.
+    pub identity: Option<&'a [u8]>,
     /// Whose policy chooses the endpoint.
     pub role: Role,
     /// When the whole request must be over.
@@ -56,7 +58,7 @@ pub async fn run(ticket: &mut Ticket, job: &Job<'_>) -> Result<Answer, Failure> 
         let service = current(shared, job.service);
         let service = service.ok_or(Failure::Internal("the service left the configuration"))?;
         service.budget.request();
-        Asked::new(&service, Need::One(job.role), &job.parts.headers)
+        Asked::new(&service, Need::One(job.role), &job.parts.headers, job.identity)
     };
     loop {
         let (service, decision) = match cohort(ticket, &asked, &spent.excluded).await {
@@ -221,6 +223,7 @@ pub(super) fn outbound_with(
         plain_answer: endpoint.role == Role::Prefill,
         span: ticket.pair.as_ref().and_then(|pair| pair.spans.as_ref()?.for_leg(endpoint.role)),
         request_id: id.as_bytes(),
+        cohort: ticket.told_cohort(),
     };
     let mut head = BytesMut::new();
     write_head(&mut head, parts, &forward, body.map(|b| b.len() as u64));

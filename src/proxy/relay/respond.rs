@@ -100,7 +100,7 @@ fn observer(headers: &HeaderMap) -> Observer {
 
 /// What every response carries, and what is noted of it.
 pub(super) fn finish_head(ticket: &mut Ticket, status: StatusCode, headers: &mut HeaderMap) {
-    add_response(headers, &ticket.id);
+    add_response(headers, &ticket.id, ticket.told_cohort());
     if ticket.protocol == Protocol::H1 && ticket.down().phases.now() >= Phase::Unready {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }

@@ -135,6 +135,13 @@ impl Ticket {
         }
     }
 
+    /// The cohort and the split's version of the last attempt, where clients and engines are told.
+    pub fn told_cohort(&self) -> Option<(&str, u64)> {
+        let told = self.service.as_ref().is_some_and(|service| service.config.cohort_headers);
+        let cohort = self.cohort.as_ref().filter(|_| told)?;
+        Some((&*cohort.name, self.split_version))
+    }
+
     /// An attempt begins on `leg`'s engine.
     pub fn attempt(&mut self, leg: &Leg) {
         self.attempts += 1;

@@ -6,12 +6,17 @@
 
 use std::hash::Hasher as _;
 
+/// Most bytes of a value that count: a client can send megabytes.
+pub(super) const LONGEST: usize = 1024;
+
 /// A key under one service. The hash and the score are version 1: another one would move every key.
 #[derive(Debug, Clone)]
 pub struct StickyKey(u64);
 
 impl StickyKey {
+    /// Of a value only the first [`LONGEST`] bytes count.
     pub fn new(service: &str, value: &[u8]) -> Self {
+        let value = &value[..value.len().min(LONGEST)];
         let mut hash = Fnv::default();
         // Lengths first: no two pairs of words run into each other.
         hash.word(service.as_bytes());

@@ -81,10 +81,14 @@ fn router_yaml_or_the_example_of_an_engine_writes_every_key_with_its_default() {
     let split = yaml(&text_of("config/canary.yaml"));
     let weights = &split["services"][0]["split"]["weights"];
     let (of_split, others): (Vec<&config::Key>, Vec<_>) =
-        KEYS.iter().partition(|key| key.path.starts_with("services[].split.weights[]."));
-    for key in of_split {
+        KEYS.iter().partition(|key| key.path.starts_with("services[].split."));
+    for key in of_split.into_iter().filter(|key| key.path.contains("weights")) {
         let name = key.path.rsplit('.').next().expect("a name");
         assert!(weights.as_array().expect("a list").iter().any(|entry| !entry[name].is_null()), "{name}");
+    }
+    let ome = yaml(&text_of("config/ome.yaml"));
+    for key in ["namespace", "name"] {
+        assert!(ome["services"][0]["split"]["inferenceservice"][key].is_string(), "{key}");
     }
     for key in others.into_iter().filter(|key| key.path != other_form) {
         let path = format!("/{}", key.path.replace("[]", ".0").replace('.', "/"));

@@ -21,3 +21,4 @@ mod rig;
 mod sequences;
 mod shares;
 mod stays;
+mod told;

@@ -42,6 +42,8 @@ pub struct PairJob<'a> {
     pub route: Route,
     pub body: &'a Bytes,
     pub peek: &'a Peek,
+    /// What its body says of who asks, for sticky requests.
+    pub identity: Option<&'a [u8]>,
     /// Index of the service in every snapshot.
     pub service: usize,
     pub deadline: Option<Instant>,

@@ -47,7 +47,7 @@ pub async fn run(ticket: &mut Ticket, job: &PairJob<'_>) -> Result<Answer, Failu
         current(&shared, job.service).ok_or(Failure::Internal("the service left the configuration"))?;
     refuse(service.config.engine, job)?;
     service.budget.request();
-    let asked = Asked::new(&service, Need::Pair, &job.parts.headers);
+    let asked = Asked::new(&service, Need::Pair, &job.parts.headers, job.identity);
     drop(service);
     loop {
         let (service, decision) = match cohort(ticket, &asked, &spent.excluded).await {

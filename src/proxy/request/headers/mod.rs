@@ -41,7 +41,13 @@ pub struct Forward<'a> {
     pub span: Option<&'a SpanId>,
     /// `X-Request-Id` as the engine sees it.
     pub request_id: &'a [u8],
+    /// The cohort's name and the split's version, where engines are told.
+    pub cohort: Option<(&'a str, u64)>,
 }
+
+/// The cohort of an attempt, and the version of the split under which it was decided (0: none).
+pub const COHORT: &str = "x-tandem-cohort";
+pub const SPLIT_VERSION: &str = "x-tandem-split-version";
 
 /// Appends the whole HTTP/1.1 request head for one leg to `out`. `content_length`: of the body that follows, bytes;
 /// `None`: no body.
@@ -66,6 +72,10 @@ pub fn write_head(out: &mut BytesMut, parts: &Parts, forward: &Forward<'_>, cont
         line(out, b"authorization", value.as_bytes());
     }
     line(out, b"x-request-id", forward.request_id);
+    if let Some((cohort, version)) = forward.cohort {
+        line(out, COHORT.as_bytes(), cohort.as_bytes());
+        line(out, SPLIT_VERSION.as_bytes(), itoa::Buffer::new().format(version).as_bytes());
+    }
     line(out, b"via", via(parts.version));
     if let Some(length) = content_length {
         line(out, b"content-length", itoa::Buffer::new().format(length).as_bytes());
@@ -211,10 +221,16 @@ pub fn is_event_stream(headers: &HeaderMap) -> bool {
 
 /// Adds what clients get from us: the request id in place of an engine's own, and for event streams what keeps caches
 /// and nginx from holding events back, unless the engine said otherwise.
-pub fn add_response(headers: &mut HeaderMap, request_id: &RequestId) {
+pub fn add_response(headers: &mut HeaderMap, request_id: &RequestId, cohort: Option<(&str, u64)>) {
     const ID: HeaderName = HeaderName::from_static(id::HEADER);
     const ACCEL: HeaderName = HeaderName::from_static("x-accel-buffering");
     headers.insert(ID, request_id.header_value());
+    if let Some((cohort, version)) = cohort
+        && let Ok(name) = HeaderValue::from_bytes(cohort.as_bytes())
+    {
+        headers.insert(HeaderName::from_static(COHORT), name);
+        headers.insert(HeaderName::from_static(SPLIT_VERSION), HeaderValue::from(version));
+    }
     if is_event_stream(headers) {
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
         headers.entry(ACCEL).or_insert(HeaderValue::from_static("no"));

@@ -14,6 +14,7 @@ static FORWARD: LazyLock<Forward<'static>> = LazyLock::new(|| Forward {
     span: None,
     cookies: false,
     request_id: b"id-1",
+    cohort: None,
 });
 
 fn parts(target: &str, headers: &[(&str, &[u8])]) -> Parts {
@@ -209,7 +210,7 @@ fn responses_lose_what_is_about_their_connection_only() {
 fn event_streams_are_marked_and_an_engine_s_own_marks_stay() {
     let added = |headers: &[(&str, &[u8])]| {
         let mut headers = parts("/", headers).headers;
-        add_response(&mut headers, &ID);
+        add_response(&mut headers, &ID, None);
         ["x-request-id", "cache-control", "x-accel-buffering"]
             .map(|n| headers.get_all(n).iter().map(|v| v.to_str().unwrap()).collect::<Vec<_>>().join("|"))
     };

@@ -65,6 +65,8 @@ pub struct Peek {
     pub best_of: Count,
     /// Known keys in the order of the body, each at most once.
     pub members: Vec<Member>,
+    /// Values of the wanted members, each with its position among what was wanted.
+    wanted: Vec<(usize, Span)>,
     /// How many top-level members there are, known or not.
     pub(super) count: usize,
     /// Offset of the final `}`.
@@ -74,6 +76,18 @@ pub struct Peek {
 impl Peek {
     pub fn member(&self, key: Key) -> Option<&Member> {
         self.members.iter().find(|m| m.key == key)
+    }
+
+    /// What identifies something in the member that was wanted at this position: a string's content as it is written, or the
+    /// text of a number.
+    pub fn identity<'b>(&self, wanted: usize, body: &'b [u8]) -> Option<&'b [u8]> {
+        let (_, value) = self.wanted.iter().rfind(|(at, _)| *at == wanted)?;
+        let value = value.of(body);
+        match value.first()? {
+            b'"' => value.get(1..value.len() - 1).filter(|text| !text.is_empty()),
+            b'-' | b'0'..=b'9' => Some(value),
+            _ => None,
+        }
     }
 
     /// Members that clients may not set (I11).
@@ -182,6 +196,15 @@ fn describe(wrong: Wrong) -> &'static str {
 /// Whatever is not exactly one JSON object in UTF-8, nested at most [`MAX_DEPTH`] deep, with each known key at most
 /// once and with `model` and `stream` of their types.
 pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
+    peek_for(body, &[])
+}
+
+/// The same, and the place of members whose names only the configuration knows, each spelled without escapes. Of two of one
+/// name the last counts, as it does for engines.
+///
+/// # Errors
+/// As [`peek`].
+pub fn peek_for(body: &[u8], wanted: &[String]) -> Result<Peek, PeekError> {
     let mut scan = Scan::new(body);
     open(&mut scan, body)?;
     let mut peek = Peek {
@@ -190,6 +213,7 @@ pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
         n: Count::Absent,
         best_of: Count::Absent,
         members: vec![],
+        wanted: vec![],
         count: 0,
         close: 0,
     };
@@ -197,7 +221,7 @@ pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
     scan.at += 1;
     if scan.must_peek()? != b'}' {
         loop {
-            before = member(&mut scan, body, &mut peek, before)?;
+            before = member(&mut scan, body, &mut peek, before, wanted)?;
             if body.get(before) != Some(&b',') {
                 break;
             }
@@ -224,7 +248,13 @@ fn open(scan: &mut Scan<'_>, body: &[u8]) -> Result<(), PeekError> {
 
 /// Reads one member and moves to the `,` or `}` behind it, whose offset is the answer.
 #[inline]
-fn member(scan: &mut Scan<'_>, body: &[u8], peek: &mut Peek, before: usize) -> Result<usize, PeekError> {
+fn member(
+    scan: &mut Scan<'_>,
+    body: &[u8],
+    peek: &mut Peek,
+    before: usize,
+    wanted: &[String],
+) -> Result<usize, PeekError> {
     let index = peek.count;
     peek.count += 1;
     scan.must_peek()?;
@@ -246,6 +276,11 @@ fn member(scan: &mut Scan<'_>, body: &[u8], peek: &mut Peek, before: usize) -> R
         b',' | b'}' => scan.at,
         _ => return Ok(scan.fault(Wrong::Byte)?),
     };
+    if !wanted.is_empty() {
+        let name = &body[name.start + 1..name.end - 1];
+        let found = wanted.iter().enumerate().filter(|(_, word)| word.as_bytes() == name);
+        peek.wanted.extend(found.map(|(at, _)| (at, value)));
+    }
     if let Some(key) = key {
         note(peek, key, first, value, body)?;
         peek.members.push(Member { key, name, value, index, before, after });

@@ -26,6 +26,20 @@ fn routed_keys_are_found_wherever_they_stand() {
 }
 
 #[test]
+fn members_that_only_the_configuration_knows_are_found() {
+    let wanted = ["user".to_owned(), "session".to_owned()];
+    let body = br#"{"x":{"session":"in"},"session":"a\"b","user":-1.5e3,"session":"last","z":[]}"#;
+    let seen = peek_for(body, &wanted).unwrap();
+    assert_eq!(seen.identity(0, body), Some(&b"-1.5e3"[..]));
+    assert_eq!(seen.identity(1, body), Some(&b"last"[..]));
+    assert_eq!((seen.identity(2, body), peek(body).unwrap().identity(0, body)), (None, None));
+    for none in ["null", "true", "[1]", "{}", "\"\""] {
+        let body = format!("{{\"user\":{none}}}").into_bytes();
+        assert_eq!(peek_for(&body, &wanted).unwrap().identity(0, &body), None, "{none}");
+    }
+}
+
+#[test]
 fn absent_and_null_are_the_same() {
     for body in ["{}", "{\"model\":null,\"stream\":null,\"n\":null}"] {
         let peek = taken(body);

@@ -46,6 +46,14 @@ fn keys_move_no_more_than_they_must() {
 }
 
 /// The hash is fixed: another build that sent keys elsewhere would move every session of a fleet that is being rolled.
+/// A client can send megabytes; what counts of them is bounded, and two that begin alike are one session.
+#[test]
+fn only_the_first_bytes_of_a_value_count() {
+    let (long, longer) = (vec![b'x'; LONGEST], vec![b'x'; LONGEST + 1]);
+    assert_eq!(StickyKey::new("s", &long).0, StickyKey::new("s", &longer).0);
+    assert_ne!(StickyKey::new("s", &long[1..]).0, StickyKey::new("s", &long).0);
+}
+
 #[test]
 fn the_hash_is_version_1() {
     let two = [("kv-v1", 50), ("kv-v2", 50)];
