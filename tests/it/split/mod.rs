@@ -6,6 +6,7 @@
 //! * `models` — two models with two groups each (B56).
 //! * `fleet` — a router process before a stable release and a canary. `refused` — weights (B95). `restarts` — a canary that was
 //!   taken back (B91, B100). `replicas` — four processes and the same sessions (R3).
+//! * `told` — what clients and engines are told. `storm` — all of it at once, at random.
 
 #![expect(clippy::cast_precision_loss, reason = "whole numbers, and shares of them")]
 
@@ -21,4 +22,5 @@ mod rig;
 mod sequences;
 mod shares;
 mod stays;
+mod storm;
 mod told;
