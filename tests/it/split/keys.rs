@@ -56,28 +56,32 @@ async fn b98_sessions_move_to_a_growing_canary_and_never_back() {
     assert!(before.iter().zip(&now).all(|(was, is)| is <= was));
 }
 
-/// The whole value counts, and it is as long as a head may be: no cap below that makes two sessions one.
+/// The first 1,024 bytes of a value count, and no more: longer ones that begin alike are one session.
 #[tokio::test(start_paused = true)]
-async fn b98_a_long_value_counts_to_its_last_byte_and_is_bounded_by_the_head() {
+async fn b98_a_long_value_counts_to_its_bound_and_no_further() {
     let all = [Is("mixed", "r1", ""), Is("mixed", "r2", "")];
     let split = Some(vec![revision("r1", 1), revision("r2", 1)]);
     let rig = Rig::start(EngineKind::Plain, &all, split, |service| {
         service.sticky.headers = vec!["x-session-id".to_owned()];
     })
     .await;
-    let long = "s".repeat(32 * 1024);
-    for n in 0..16 {
+    // How many cohorts serve these values, each asked for three times.
+    let cohorts = async |values: Vec<String>| {
         let before = rig.seen("mixed");
-        let line = format!("x-session-id: {long}{n}");
-        assert!(rig.ask(3, &[&line]).await.iter().all(|reply| reply.status == 200));
-        let grown = rig.seen("mixed").into_iter().filter(|(name, count)| *count > before[name]);
-        assert_eq!(grown.count(), 1, "a long session is at two cohorts");
+        for value in values {
+            let line = format!("x-session-id: {value}");
+            assert!(rig.ask(3, &[&line]).await.iter().all(|reply| reply.status == 200));
+        }
+        rig.seen("mixed").into_iter().filter(|(name, count)| *count > before[name]).count()
+    };
+    let (short, long) = ("s".repeat(1022), "s".repeat(32 * 1024));
+    for n in 10..26 {
+        assert_eq!(cohorts(vec![format!("{short}{n}")]).await, 1, "a session is at two cohorts");
     }
-    assert!(
-        rig.seen("mixed").values().all(|count| *count > 0),
-        "the last byte counts: {:?}",
-        rig.seen("mixed")
-    );
+    assert_eq!(cohorts((10..26).map(|n| format!("{short}{n}")).collect()).await, 2, "up to the bound");
+    assert_eq!(cohorts((10..26).map(|n| format!("{short}ss{n}")).collect()).await, 1, "beyond it");
+    assert_eq!(cohorts((10..26).map(|n| format!("{long}{n}")).collect()).await, 1, "far beyond it");
+    // And no value is longer than a head may be.
     let line = format!("x-session-id: {}", "s".repeat(70 * 1024));
     let before = rig.seen("mixed");
     assert_eq!(rig.ask(1, &[&line]).await[0].status, 431);
