@@ -9,6 +9,7 @@ use tandem::admin::{CohortShare, SplitChange};
 use tandem::config::{
     Dialect, EngineKind, Labels, PodDiscovery, RouterConfig, Service, SplitEntry, VllmConnector,
 };
+use tandem::registry;
 use tandem::testkit::client::RawClient;
 use tandem::testkit::engine::openai::{chat_json, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, Response, Script};
@@ -178,6 +179,11 @@ impl Rig {
 
     pub(super) async fn put(&self, entries: Vec<SplitEntry>, expected: Option<u64>) -> SplitChange {
         self.router.admin.splits.set_split("chat", Some(entries), expected).await
+    }
+
+    /// The service as requests are decided on it now.
+    pub(super) fn service(&self) -> Arc<registry::Service> {
+        Arc::clone(&self.router.shared.view.load().services[0])
     }
 
     pub(super) fn share(&self, cohort: &str) -> CohortShare {

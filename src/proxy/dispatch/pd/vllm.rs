@@ -24,7 +24,7 @@ use crate::proxy::relay::{Leg, Ticket};
 use crate::proxy::request::headers::is_event_stream;
 use crate::proxy::request::splice::without_owned;
 use crate::proxy::route::{self, Excluded};
-use crate::registry::{Cohort, Endpoint, Role, Service};
+use crate::registry::{Cohort, Endpoint, Service};
 use crate::types::clock::{self, Instant};
 use crate::types::outcome::LegOutcome;
 use crate::upstream::{Conn, Decoder, Fault, LegError, Outbound, Written};
@@ -55,6 +55,7 @@ pub(super) struct Attempt<'a, 'j> {
 impl Attempt<'_, '_> {
     pub(super) async fn run(&mut self, ticket: &mut Ticket, prefill: Leg, decode: Leg) -> Verdict {
         let id = EngineId::new(&ticket.id);
+        let chosen = decode.endpoint().id;
         let (params, decode) = {
             let mut waiting = Some(decode);
             let prefilled = pin!(self.prefilled(ticket, prefill, &id));
@@ -64,7 +65,7 @@ impl Attempt<'_, '_> {
                 Err(verdict) => return *verdict,
             }
         };
-        self.decoded(ticket, decode, &id, params).await
+        self.decoded(ticket, (chosen, decode), &id, params).await
     }
 
     /// Drives the prefill while the decode waits. A decode that is withdrawn meanwhile is let go at once: nothing is on it.
@@ -154,11 +155,11 @@ impl Attempt<'_, '_> {
     }
 
     /// The decode leg, to its first token event. A decode to which nothing was written is replaced while the parameters are
-    /// young. `waiting`: the one chosen with the prefill, where it is still there.
+    /// young. `waiting`: the one chosen with the prefill, or who took its place; none is left when all were withdrawn meanwhile.
     async fn decoded(
         &mut self,
         ticket: &mut Ticket,
-        waiting: Option<Leg>,
+        (chosen, waiting): (u64, Option<Leg>),
         id: &EngineId,
         params: Params,
     ) -> Verdict {
@@ -170,13 +171,8 @@ impl Attempt<'_, '_> {
         let mut last = None;
         loop {
             let Some(mut leg) = next else {
-                // Refused or withdrawn, all of them.
-                return last.unwrap_or(Verdict::Failed(
-                    Side::Decode,
-                    0,
-                    Reason::Connect,
-                    Err(Failure::no_endpoint(self.service, Role::Decode)),
-                ));
+                // Refused or withdrawn, all of them. What was withdrawn while it waited did not fail: decided again (I3).
+                return last.unwrap_or(Verdict::Withdrawn(chosen));
             };
             ticket.endpoint = Some(Arc::clone(leg.endpoint()));
             let engine = leg.endpoint().id;
