@@ -92,6 +92,7 @@ impl Service {
                 cancel_decode_grace: None,
             },
             cohorts_by: CohortsBy::Token,
+            cohorts_guard: true,
             split: None,
             sticky: Sticky::default(),
         }

@@ -156,6 +156,8 @@ pub struct Service {
     pub upstream: Upstream,
     /// What makes a cohort where no split does. Key `cohorts.by`.
     pub cohorts_by: CohortsBy,
+    /// Engines whose own word contradicts their labels get no request. Key `cohorts.guard`.
+    pub cohorts_guard: bool,
     /// Weights of the cohorts; `None`: no split. Key `split.weights`.
     pub split: Option<Vec<SplitEntry>>,
     pub sticky: Sticky,

@@ -136,6 +136,12 @@ pub(super) const KEYS: &[Key] = &[
         "What serves together where there is no split: endpoints of one pairing token (those without one belong to each), or of one revision. [Cohorts](canary.md#cohorts)",
     ),
     live(
+        "services[].cohorts.guard",
+        "on or off",
+        "on",
+        "Pods whose engine reports something that contradicts their labels get no request. [Drift guard](canary.md#drift-guard)",
+    ),
+    live(
         "services[].split.weights[].name",
         "token",
         "null",

@@ -139,6 +139,7 @@ fn service(r: &mut Reader, s: &Section<'_>) -> Service {
     retries(r, &s.section("retries"), &mut c.retries);
     upstream(r, &s.section("upstream"), &mut c.upstream);
     r.set(&s.section("cohorts"), "by", words::choice(words::COHORTS_BY), &mut c.cohorts_by);
+    r.set(&s.section("cohorts"), "guard", words::choice(words::COHORTS_GUARD), &mut c.cohorts_guard);
     c.split = split(r, &s.section("split"));
     c.sticky.headers = r.names(&s.section("sticky"), "headers", words::header);
     c

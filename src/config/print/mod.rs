@@ -157,7 +157,13 @@ fn service(s: &Service) -> Document {
         ("policy", policies(s.policy)),
         ("retries", Document::Map(retries)),
         ("upstream", upstream(&s.upstream)),
-        ("cohorts", one("by", text(words::word(words::COHORTS_BY, &s.cohorts_by)))),
+        (
+            "cohorts",
+            Document::Map(vec![
+                ("by", text(words::word(words::COHORTS_BY, &s.cohorts_by))),
+                ("guard", text(words::word(words::COHORTS_GUARD, &s.cohorts_guard))),
+            ]),
+        ),
         ("split", one("weights", s.split.as_deref().map_or(Document::Null, split))),
         ("sticky", one("headers", Document::List(s.sticky.headers.iter().map(text).collect()))),
     ])

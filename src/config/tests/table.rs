@@ -62,6 +62,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("services[].upstream.kv_lease", "1h"),
     ("services[].upstream.cancel_decode_grace", "0"),
     ("services[].cohorts.by", "revision"),
+    ("services[].cohorts.guard", "off"),
     ("services[].split.weights[].name", "n"),
     ("services[].split.weights[].revision", "r2"),
     ("services[].split.weights[].prefill", "[p2]"),

@@ -2,6 +2,7 @@
 
 #![expect(clippy::cast_precision_loss, reason = "whole numbers, and shares of them")]
 
+mod drift;
 mod rig;
 mod shares;
 mod stays;
