@@ -25,6 +25,7 @@ mod split;
 mod sync;
 mod writer;
 
+pub use crate::types::fact::Fact;
 pub use crate::types::role::Role;
 pub use budget::RetryBudget;
 pub use cohort::{Cohort, Need, Uncovered};

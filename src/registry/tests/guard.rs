@@ -161,6 +161,40 @@ async fn one_that_does_not_answer_takes_requests_and_is_asked_on_beside_them() {
     assert_eq!(rig.words(), ["a selectable", "b engine_drift"]);
 }
 
+/// The others may say something else by now: at no instant it is selectable.
+#[test]
+fn one_that_returns_is_judged_by_those_that_are_there_then() {
+    let mut rig = Rig::new(&[sglang()]);
+    rig.says("a", 1, pages("64"));
+    let a = rig.of("a");
+    rig.apply(vec![withdraw("a", Reason::NotEligible)]);
+    rig.says("b", 2, pages("1"));
+    rig.says("c", 3, pages("1"));
+    let at = Listener { role: Role::Decode, token: "kv".into(), ..listener("a", "192.0.2.1") };
+    let back = vec![register("a", 1, vec![at])];
+    rig.writer.apply(Change::Pods(PodBatch { updates: back, listed: vec![] }));
+    assert!(!a.is_selectable());
+    rig.settle();
+    assert_eq!(rig.words(), ["a engine_drift", "b selectable", "c selectable"]);
+}
+
+/// The same for one that gets its address back.
+#[test]
+fn one_that_gets_its_address_back_is_judged_before_it_takes_a_request() {
+    let mut rig = Rig::new(&[sglang()]);
+    rig.says("a", 1, pages("64"));
+    let a = rig.of("a");
+    let at = Listener { role: Role::Decode, token: "kv".into(), ..listener("late", "192.0.2.1") };
+    rig.apply(vec![register("late", 9, vec![at])]);
+    rig.says("b", 2, pages("1"));
+    rig.says("c", 3, pages("1"));
+    let gone = vec![update(0, "late", 9, PodVerdict::Gone(Reason::Deleted))];
+    rig.writer.apply(Change::Pods(PodBatch { updates: gone, listed: vec![] }));
+    assert!(!a.is_selectable());
+    rig.settle();
+    assert_eq!(rig.words(), ["a engine_drift", "b selectable", "c selectable"]);
+}
+
 #[test]
 fn what_it_said_is_forgotten_with_its_process() {
     let mut rig = Rig::new(&[sglang()]);
