@@ -115,6 +115,7 @@ pub(super) fn build_logging_to(
         Probers::new(Arc::clone(&dial), Tracker::default(), &changes, metrics.discovery.lanes.clone());
     let probers: Arc<dyn Lanes> = Arc::new(probers);
     writer.ask(Arc::clone(&probers));
+    writer.count_drift(metrics.discovery.engine_drift.clone());
     let boot = Boot::now();
     let observer = Arc::new(Observer::new(Arc::clone(&view), Arc::clone(&probers), &boot));
     let reporter = Arc::new(Reporter::new(Arc::clone(&view), boot));

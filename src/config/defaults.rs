@@ -93,6 +93,7 @@ impl Service {
             },
             cohorts_by: CohortsBy::Token,
             cohort_headers: false,
+            cohorts_guard: true,
             split: None,
             rollout: None,
             sticky: Sticky::default(),

@@ -158,6 +158,8 @@ pub struct Service {
     pub cohorts_by: CohortsBy,
     /// Requests to engines, and responses, name their cohort and the split's version. Key `cohorts.headers`.
     pub cohort_headers: bool,
+    /// Engines whose own word contradicts their labels get no request. Key `cohorts.guard`.
+    pub cohorts_guard: bool,
     /// Weights of the cohorts; `None`: no split. Key `split.weights`.
     pub split: Option<Vec<SplitEntry>>,
     /// Its status has the weights instead.

@@ -32,6 +32,7 @@ pub(super) const POLICY: Choice<Policy> = &[
 ];
 pub(super) const COHORTS_BY: Choice<CohortsBy> =
     &[("token", CohortsBy::Token), ("revision", CohortsBy::Revision)];
+pub(super) const COHORTS_GUARD: Choice<bool> = &[("on", true), ("off", false)];
 pub(super) const AUTHORIZATION: Choice<Authorization> =
     &[("auto", Authorization::Auto), ("pass", Authorization::Pass), ("strip", Authorization::Strip)];
 pub(super) const DIALECT: Choice<Dialect> = &[

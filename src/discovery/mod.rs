@@ -9,11 +9,12 @@
 //! * `pod` — the part of a Pod that is read. `track` — the version rule (I8). `judge`, `listeners` — one Pod, one service.
 //! * `latch`, `state` — eligibility mode `observed`, and what of it outlives the process.
 //! * `ome` — what an InferenceService says of weights.
-//! * `source` — all of that for one stream. `lane`, `probe` — questions to engines, beside it all.
+//! * `source` — all of that for one stream. `lane`, `probe`, `facts` — questions to engines, beside it all.
 //!
 //! Endpoints of the configuration take the same way into the registry, without a stream: `registry::Change::Services`.
 //! `docs/discovery.md` has the rules for operators.
 
+pub mod facts;
 pub mod judge;
 pub mod kube;
 mod lane;

@@ -6,12 +6,17 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde::Deserialize;
 
-use crate::registry::{Facts, Job};
+use super::facts::questions;
+use crate::registry::{EngineFacts, Facts, Job};
+use crate::types::clock;
 use crate::upstream::{Dial, Question, get};
 
 /// Longest time for one question, and its largest answer: `/server_info` lists every argument of the server.
 const LIMIT: Duration = Duration::from_secs(5);
 const MOST: usize = 1 << 20;
+/// Longest time for all that an engine is asked of itself. Short: nothing is wrong with an engine that does not say, and a router
+/// that starts among busy engines has to serve.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Asks a bootstrap server for all its ranks: 503 until each has registered (SGLang 0.5.23; the older names of the same
 /// parameters go along).
 const RANKS: &str = "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1\
@@ -34,12 +39,32 @@ pub(super) async fn probe(dial: &dyn Dial, job: &Job) -> Result<Facts, String> {
         lists_every_rank(dial, job, port).await?;
         facts.bootstrap_port = Some(port);
     }
+    if job.facts {
+        facts.engine = Some(said(dial, job).await);
+    }
     Ok(facts)
 }
 
 async fn ask(dial: &dyn Dial, job: &Job, port: u16, path: &str) -> Result<(StatusCode, Bytes), String> {
     let question = Question { host: &job.endpoint.host, port, path, limit: LIMIT, most: MOST };
     get(dial, question).await
+}
+
+/// What the engine says of itself. Whatever it answers is no failure, and no answer is one to come.
+async fn said(dial: &dyn Dial, job: &Job) -> EngineFacts {
+    let mut said = EngineFacts::default();
+    let until = clock::now() + PATIENCE;
+    for (path, read) in questions(job.engine) {
+        let limit = until.saturating_duration_since(clock::now());
+        let question =
+            Question { host: &job.endpoint.host, port: job.endpoint.port, path, limit, most: MOST };
+        match get(dial, question).await {
+            Ok((StatusCode::OK, body)) => read(&body, &mut said),
+            Ok((status, _)) if !status.is_server_error() => {}
+            _ => said.incomplete = true,
+        }
+    }
+    said
 }
 
 async fn serves(dial: &dyn Dial, job: &Job, models: &[String]) -> Result<(), String> {

@@ -34,9 +34,9 @@ pub(super) fn server(core: &Core) -> Json {
     ordered! {
         "model_path": config.model.as_str(), "tokenizer_path": config.model.as_str(), "context_length": 4096_u32,
         "max_running_requests": config.max_running, "max_total_tokens": config.pages * config.page_size,
-        "page_size": config.page_size, "dp_size": 1_u32, "tp_size": 1_u32,
+        "page_size": config.page_size, "kv_cache_dtype": "auto", "revision": (), "dp_size": 1_u32, "tp_size": 1_u32,
         "served_model_name": config.model.as_str(), "disaggregation_mode": mode(config),
-        "disaggregation_bootstrap_port": core.side_port.get().copied(), "enable_http2": false,
+        "disaggregation_transfer_backend": "mooncake", "disaggregation_bootstrap_port": core.side_port.get().copied(), "enable_http2": false,
         "kv_events_config": (), "status": "ready", "internal_states": vec![ordered! { "max_total_num_tokens":
             config.pages * config.page_size }], "version": SGLANG_VERSION,
     }

@@ -93,7 +93,8 @@ fn vllm(core: &Core) -> String {
         page.gauge("vllm:engine_sleep_state", &with(&format!("sleep_state=\"{state}\"")), value);
     }
     page.gauge("vllm:kv_cache_usage_perc", &labels, kept.blocks as f64 / f64::from(kept.total.max(1)));
-    page.gauge("vllm:cache_config_info", &format!("block_size=\"{}\",engine=\"0\"", config.page_size), 1.0);
+    let cache = format!("block_size=\"{}\",cache_dtype=\"auto\",engine=\"0\"", config.page_size);
+    page.gauge("vllm:cache_config_info", &cache, 1.0);
     page.counter("vllm:external_prefix_cache_queries_total", &labels, counts.external_queries.get());
     page.counter("vllm:external_prefix_cache_hits_total", &labels, counts.external_hits.get());
     page.counter(

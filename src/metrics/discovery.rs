@@ -9,6 +9,7 @@ use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Reg
 
 use super::{build, names};
 use crate::types::clock::{self, Instant};
+use crate::types::fact::Fact;
 use crate::types::role::Role;
 
 /// Words of what is rare and worth an alert.
@@ -29,6 +30,7 @@ pub struct DiscoveryFamilies {
     seen: Arc<Mutex<HashSet<Series>>>,
     pub snapshot_version: IntGauge,
     pub lanes: LaneMetrics,
+    pub engine_drift: DriftMetrics,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,10 @@ pub struct LaneMetrics {
     failed: IntCounter,
 }
 
+/// Engines that contradict their labels, of all services.
+#[derive(Debug, Clone)]
+pub struct DriftMetrics(IntCounterVec);
+
 impl DiscoveryFamilies {
     pub(super) fn new(registry: &Registry) -> Result<Self> {
         let counters = |family| build::counter_vec(registry, family);
@@ -89,6 +95,7 @@ impl DiscoveryFamilies {
             clocks: Arc::default(),
             seen: Arc::default(),
             snapshot_version: build::gauge(registry, &names::SNAPSHOT_VERSION)?,
+            engine_drift: DriftMetrics(counters(&names::ENGINE_DRIFT)?),
             lanes: LaneMetrics {
                 lanes: build::gauge(registry, &names::LANES)?,
                 passed: probes.get_metric_with_label_values(&["ok"])?,
@@ -106,6 +113,9 @@ impl DiscoveryFamilies {
             for word in words {
                 vec.get_metric_with_label_values(&[word, name])?;
             }
+        }
+        for fact in Fact::ALL {
+            self.engine_drift.0.get_metric_with_label_values(&[fact.as_str(), name])?;
         }
         let metrics = DiscoveryMetrics {
             service: name.into(),
@@ -214,6 +224,14 @@ impl DiscoveryMetrics {
 
     pub fn mass_withdrawal(&self, role: &'static str) {
         self.count(&self.vecs.mass, role);
+    }
+}
+
+impl DriftMetrics {
+    pub fn found(&self, fact: Fact, service: &str) {
+        if let Ok(counter) = self.0.get_metric_with_label_values(&[fact.as_str(), service]) {
+            counter.inc();
+        }
     }
 }
 

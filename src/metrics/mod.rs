@@ -26,7 +26,7 @@ mod source;
 mod vocabulary;
 
 pub use cohort::{CohortFamilies, CohortState, UNCOVERED};
-pub use discovery::{DiscoveryFamilies, DiscoveryMetrics, LaneMetrics};
+pub use discovery::{DiscoveryFamilies, DiscoveryMetrics, DriftMetrics, LaneMetrics};
 pub use endpoint::{EndpointFamilies, EndpointMetrics, MAX_ENDPOINTS};
 pub use gap::GapStats;
 pub use load::{EndpointLoad, KINDS};

@@ -160,6 +160,8 @@ families! {
         "Engine URLs that are being asked before their first request.";
     PROBES = "tandem_probes_total", Counter, ["result"], Stable, Main,
         "Questions to engines before their first request, by whether the answer was good.";
+    ENGINE_DRIFT = "tandem_engine_drift_total", Counter, ["fact", "service"], Stable, Main,
+        "Contradictions between what an engine reports and its Pod's labels, by what it reported.";
     ENDPOINT_SERIES_DROPPED = "tandem_endpoint_series_dropped_total", Counter, [], Stable, Main,
         "Endpoints that got no series of their own because of the bound on endpoint series.";
     BUILD_INFO = "tandem_build_info", Gauge, ["version"], Stable, Main,

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::endpoint::Endpoint;
+use super::facts::EngineFacts;
+use crate::config::EngineKind;
 
 /// What is to be asked of an engine, again and again until it has answered as it should.
 #[derive(Debug, Clone)]
@@ -17,14 +19,19 @@ pub struct Job {
     pub bootstrap: bool,
     /// `GET /v1/models` has to answer, with one of these if there are any.
     pub models: Option<Vec<String>>,
+    /// What it says of itself is wanted too. No answer to that is no failure.
+    pub facts: bool,
+    pub engine: EngineKind,
     /// Its endpoint was withdrawn meanwhile: what it would find out is of no use.
     pub cancel: CancellationToken,
 }
 
 /// What was learnt of an engine that answered as it has to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     pub bootstrap_port: Option<u16>,
+    /// Where that was wanted.
+    pub engine: Option<EngineFacts>,
 }
 
 /// A verdict on one job.

@@ -6,7 +6,9 @@
 
 mod budget;
 mod cohort;
+mod drift;
 mod endpoint;
+mod facts;
 mod groups;
 mod in_flight;
 mod lanes;
@@ -24,10 +26,12 @@ mod split;
 mod sync;
 mod writer;
 
+pub use crate::types::fact::Fact;
 pub use crate::types::role::Role;
 pub use budget::RetryBudget;
 pub use cohort::{Cohort, Need, Uncovered};
 pub use endpoint::{Endpoint, Load};
+pub use facts::EngineFacts;
 pub use groups::{Groups, Kind};
 pub use in_flight::InFlight;
 pub use lanes::{Facts, Job, LaneState, Lanes, Probed};

@@ -132,7 +132,10 @@ impl Observer {
             pod_hint: endpoint.pod.as_ref().map_or("", |pod| pod.name.as_str()),
             worker_id: endpoint.id.to_string(),
             selection: Selection {
-                registered: matches!(reason, Reason::Selectable | Reason::AdminDrain | Reason::Probing),
+                registered: matches!(
+                    reason,
+                    Reason::Selectable | Reason::AdminDrain | Reason::Probing | Reason::EngineDrift
+                ),
                 healthy: reason == Reason::Selectable,
                 // No breaker of ours refuses an endpoint: one that fails is the last choice, and still a choice.
                 circuit_open: false,

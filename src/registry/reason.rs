@@ -41,10 +41,12 @@ pub enum Reason {
     Replaced,
     /// The engine has not yet answered as it has to before its first request.
     Probing,
+    /// The engine's own word contradicts its labels.
+    EngineDrift,
 }
 
 impl Reason {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Selectable,
         Self::AdminDrain,
         Self::Removed,
@@ -64,6 +66,7 @@ impl Reason {
         Self::AddressTaken,
         Self::Replaced,
         Self::Probing,
+        Self::EngineDrift,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -87,6 +90,7 @@ impl Reason {
             Self::AddressTaken => "address_taken",
             Self::Replaced => "replaced",
             Self::Probing => "probing",
+            Self::EngineDrift => "engine_drift",
         }
     }
 

@@ -4,5 +4,6 @@ pub mod boot;
 pub mod build;
 pub mod clock;
 pub mod drain_order;
+pub mod fact;
 pub mod outcome;
 pub mod role;

@@ -141,6 +141,8 @@ fn settings(kind: Kind) -> RouterConfig {
         service.pods = Some(PodDiscovery { relist: RELIST, probe, ..pods });
         if kind == Kind::Pairs {
             service.engine = EngineKind::Vllm(VllmConnector::Nixl);
+            // What the API says counts at once here; a question to the engine takes its time.
+            service.cohorts_guard = false;
         }
         service
     };

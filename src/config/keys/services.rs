@@ -178,6 +178,12 @@ pub(super) const KEYS: &[Key] = &[
         "Name the cohort and the split's version in `x-tandem-cohort` and `x-tandem-split-version`, on responses and on what engines are sent. [Seen](canary.md#seen)",
     ),
     live(
+        "services[].cohorts.guard",
+        "on or off",
+        "on",
+        "Pods whose engine reports something that contradicts their labels get no request. [Drift guard](canary.md#drift-guard)",
+    ),
+    live(
         "services[].split.weights[].name",
         "token",
         "null",

@@ -150,6 +150,7 @@ fn service(r: &mut Reader, s: &Section<'_>) -> Service {
 fn cohorts(r: &mut Reader, s: &Section<'_>, c: &mut Service) {
     r.set(s, "by", words::choice(words::COHORTS_BY), &mut c.cohorts_by);
     r.set(s, "headers", words::boolean, &mut c.cohort_headers);
+    r.set(s, "guard", words::choice(words::COHORTS_GUARD), &mut c.cohorts_guard);
 }
 
 /// `s` is `split`. Without weights there is none: an empty list is a mistake, and told by the rules.

@@ -173,6 +173,7 @@ fn cohorts(s: &Service) -> Document {
     Document::Map(vec![
         ("by", text(words::word(words::COHORTS_BY, &s.cohorts_by))),
         ("headers", Document::Bool(s.cohort_headers)),
+        ("guard", text(words::word(words::COHORTS_GUARD, &s.cohorts_guard))),
     ])
 }
 

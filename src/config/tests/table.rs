@@ -69,6 +69,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("services[].upstream.cancel_decode_grace", "0"),
     ("services[].cohorts.by", "revision"),
     ("services[].cohorts.headers", "true"),
+    ("services[].cohorts.guard", "off"),
     ("services[].split.weights[].name", "n"),
     ("services[].split.weights[].revision", "r2"),
     ("services[].split.weights[].prefill", "[p2]"),

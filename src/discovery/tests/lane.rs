@@ -55,7 +55,16 @@ impl Rig {
     ) -> CancellationToken {
         let cancel = CancellationToken::new();
         let endpoint = endpoint(host);
-        self.lanes.submit(Job { endpoint, number, bootstrap, models, cancel: cancel.clone() });
+        let (engine, cancel_too) = (crate::config::EngineKind::Sglang, cancel.clone());
+        self.lanes.submit(Job {
+            endpoint,
+            number,
+            bootstrap,
+            models,
+            facts: false,
+            engine,
+            cancel: cancel_too,
+        });
         cancel
     }
 
@@ -262,7 +271,7 @@ async fn a_prefill_counts_when_its_bootstrap_server_lists_every_rank() {
     rig.job("a", 1, None, true);
     let missing = "bootstrap server, port 8998: not every rank has registered";
     assert_eq!(rig.verdict().await, (1, Err(missing.to_owned())));
-    assert_eq!(rig.verdict().await, (1, Ok(Facts { bootstrap_port: Some(8998) })));
+    assert_eq!(rig.verdict().await, (1, Ok(Facts { bootstrap_port: Some(8998), ..Facts::default() })));
     assert!(bootstrap.log.requests()[0].target.starts_with("/route?prefill_dp_rank=-1&"));
 }
 

@@ -85,12 +85,14 @@ fn a_pod_whose_address_is_taken_is_not_asked() {
 
 #[test]
 fn a_bootstrap_port_is_learnt_from_the_engine_and_is_no_other_fact() {
-    let mut rig = Rig::new(&[pods(EngineKind::Sglang, "chat")]);
+    let mut config = pods(EngineKind::Sglang, "chat");
+    config.cohorts_guard = false;
+    let mut rig = Rig::new(&[config]);
     let prefill = || Listener { role: Role::Prefill, ..listener("a", "192.0.2.1") };
     rig.apply(vec![register("a", 1, vec![prefill()])]);
     let job = rig.last_job();
-    assert!(job.bootstrap && job.models.is_none());
-    rig.verdict(&job, Ok(Facts { bootstrap_port: Some(8998) }));
+    assert!(job.bootstrap && job.models.is_none() && !job.facts);
+    rig.verdict(&job, Ok(Facts { bootstrap_port: Some(8998), ..Facts::default() }));
     let endpoint = rig.of("a");
     assert_eq!((endpoint.bootstrap_port(), endpoint.is_selectable()), (Some(8998), true));
     rig.apply(vec![register("a", 1, vec![prefill()])]);

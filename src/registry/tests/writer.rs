@@ -1,7 +1,7 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::config::{Dialect, EngineKind, PodDiscovery, Probe, Service as Config, StaticEndpoint};
+use crate::config::{Dialect, EngineKind, PodDiscovery, Probe, Service as Config};
 use crate::ledger::Hold;
 use crate::metrics::{Metrics, Vocabulary};
 use crate::registry::{Born, Facts, Job, LaneState, Listener, PodId, PodUpdate, PodVerdict};
@@ -9,10 +9,14 @@ use crate::types::role::Role;
 
 #[path = "addresses.rs"]
 mod addresses;
+#[path = "guard.rs"]
+mod guard;
 #[path = "orders.rs"]
 mod orders;
 #[path = "probes.rs"]
 mod probes;
+#[path = "reload.rs"]
+mod reload;
 #[path = "report.rs"]
 mod report;
 
@@ -34,6 +38,7 @@ struct Rig {
     writer: Writer,
     view: View,
     jobs: Arc<Jobs>,
+    metrics: Arc<Metrics>,
 }
 
 fn pods(engine: EngineKind, name: &str) -> Config {
@@ -81,10 +86,12 @@ fn withdraw(uid: &str, reason: Reason) -> PodUpdate {
 impl Rig {
     fn new(services: &[Config]) -> Self {
         let words = Vocabulary { routes: &[], error_codes: &[], retry_reasons: &[], phases: &[] };
-        let (mut writer, view, _) = Writer::new(services, 1, &Metrics::new(&words).unwrap().endpoints);
+        let metrics = Metrics::new(&words).unwrap();
+        let (mut writer, view, _) = Writer::new(services, 1, &metrics.endpoints);
+        writer.count_drift(metrics.discovery.engine_drift.clone());
         let jobs = Arc::new(Jobs::default());
         writer.ask(Arc::clone(&jobs) as Arc<dyn Lanes>);
-        Self { writer, view, jobs }
+        Self { writer, view, jobs, metrics }
     }
 
     fn plain() -> Self {
@@ -363,37 +370,4 @@ async fn the_running_writer_keeps_the_five_seconds_and_the_retention_by_itself()
     assert!(view.load().departed.is_empty());
     drop(changes);
     running.await.unwrap();
-}
-
-#[test]
-fn pods_stay_when_the_configuration_is_read_again() {
-    let mut config = pods(EngineKind::Plain, "chat");
-    let mut rig = Rig::new(&[config.clone()]);
-    rig.up("a", 1, "192.0.2.1");
-    let endpoint = rig.of("a");
-    rig.drain(endpoint.id, true);
-    config.retries.max = 7;
-    let (done, mut answer) = oneshot::channel();
-    rig.writer.apply(Change::Services(vec![config], done));
-    assert_eq!(answer.try_recv().map(|replaced| (replaced.added, replaced.removed)), Ok((0, 0)));
-    assert!(Arc::ptr_eq(&endpoint, &rig.of("a")));
-    rig.up("a", 1, "192.0.2.1");
-    assert_eq!(rig.words(), ["a admin_drain"], "it keeps everything");
-    assert_eq!(rig.view.load().services[0].config.retries.max, 7);
-}
-
-#[test]
-fn static_endpoints_and_pods_live_side_by_side() {
-    let mut config = pods(EngineKind::Plain, "chat");
-    config.endpoints = vec![StaticEndpoint::parse("http://192.0.2.1:8000").unwrap()];
-    let mut rig = Rig::new(&[config.clone()]);
-    rig.up("a", 1, "192.0.2.2");
-    assert_eq!(rig.words(), ["a selectable", "static selectable"]);
-    config.endpoints.clear();
-    let (done, mut answer) = oneshot::channel();
-    rig.writer.apply(Change::Services(vec![config], done));
-    rig.settle();
-    assert_eq!(answer.try_recv().map(|replaced| replaced.removed), Ok(1));
-    assert_eq!(rig.words(), ["a selectable"]);
-    assert_eq!(rig.departed()[0].reason(), Reason::Removed);
 }

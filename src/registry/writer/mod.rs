@@ -3,6 +3,7 @@
 //! A withdrawal acts on the gate at once; the snapshot that says so follows. What is added is published once everything that
 //! it displaces is withdrawn.
 
+mod guard;
 mod orders;
 mod pods;
 mod split;
@@ -30,6 +31,7 @@ use crate::drain::Phases;
 use crate::metrics::EndpointFamilies;
 use crate::types::clock::{self, Instant};
 use crate::types::drain_order::DrainOrder;
+use guard::Guard;
 use pods::Books;
 pub use split::{SplitApplied, SplitOrder};
 
@@ -107,6 +109,7 @@ pub struct Writer {
     phases: Option<Arc<Phases>>,
     /// Weights of rollout objects, by service: the last ones that could be followed. `None`: it is no source.
     sourced: HashMap<usize, Option<Vec<config::SplitEntry>>>,
+    guard: Guard,
     /// Number of the last probe.
     job: u64,
     /// When services that have their list stop waiting for verdicts.
@@ -156,6 +159,7 @@ impl Writer {
             lanes: None,
             phases: None,
             sourced: HashMap::new(),
+            guard: Guard::default(),
             job: 0,
             verdicts_by: HashMap::new(),
             dirty: Dirty::default(),
@@ -206,7 +210,8 @@ impl Writer {
 
     fn wakes_at(&self) -> Option<Instant> {
         let sweep = (!self.departed.is_empty()).then(|| clock::now() + SWEEP);
-        self.verdicts_by.values().copied().chain(sweep).chain(self.cuts_at()).min()
+        let timers = sweep.into_iter().chain(self.guard.asks_at()).chain(self.cuts_at());
+        self.verdicts_by.values().copied().chain(timers).min()
     }
 
     fn apply(&mut self, change: Change) {
@@ -244,13 +249,16 @@ impl Writer {
         let Some(member) = self.members.get_mut(&id) else { return };
         member.judge(job, result);
         self.dirty.any |= member.settle();
+        self.guard.suspect(member.service);
     }
 
-    /// What time alone changes: services that waited long enough for verdicts, drains whose deadline came, endpoints that left
+    /// What the changes before it come to, and what time alone changes: engines that contradict their labels, services that waited long enough for verdicts, drains whose deadline came, endpoints that left
     /// long enough ago.
     fn tick(&mut self) {
-        self.judge_readiness();
         let now = clock::now();
+        self.judge_claims(now);
+        self.ask_again(now);
+        self.judge_readiness();
         self.cut_due(now);
         let before = self.departed.len();
         self.departed.retain(|gone| {

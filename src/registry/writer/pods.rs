@@ -63,6 +63,12 @@ impl Books {
         notes.into()
     }
 
+    /// Creation of a Pod, seconds since the Unix epoch.
+    pub(super) fn created(&self, service: usize, uid: &str) -> i64 {
+        let entry = self.services.get(service).and_then(|book| book.get(uid));
+        entry.map_or(0, |entry| entry.born.created)
+    }
+
     /// Ids of the Pod's endpoints.
     pub(super) fn endpoints(&self, service: usize, uid: &str) -> Vec<u64> {
         let entry = self.services.get(service).and_then(|book| book.get(uid));
@@ -101,6 +107,7 @@ impl Writer {
     }
 
     fn pod(&mut self, PodUpdate { service, pod, born, verdict }: PodUpdate) {
+        self.guard.suspect(service);
         match verdict {
             PodVerdict::Gone(reason) => self.pod_gone(service, &pod, reason),
             PodVerdict::Withdraw { reason, detail, order } => {
@@ -206,7 +213,7 @@ impl Writer {
         }
         for id in &kept {
             let Some(member) = self.members.get_mut(id) else { continue };
-            member.source = None;
+            member.returns();
             if restarted {
                 member.forget(&config.config);
             }
@@ -222,7 +229,7 @@ impl Writer {
     fn seat(&mut self, id: u64, uid: &str, born: Born, config: &Config) {
         let taken = !self.claim(id, uid, born);
         let Some(member) = self.members.get_mut(&id) else { return };
-        member.taken = taken;
+        member.seat(taken);
         if taken {
             member.stop();
         } else if let Some(lanes) = &self.lanes {
@@ -263,6 +270,7 @@ impl Writer {
             if other && member.endpoint.authority == address {
                 member.taken = true;
                 member.stop();
+                self.guard.suspect(member.service);
                 self.dirty.any |= member.settle();
             }
         }
@@ -313,6 +321,7 @@ impl Writer {
         let entry = self.books.services.get(service).and_then(|book| book.get(&pod.uid));
         let Some(born) = entry.map(|entry| entry.born) else { return };
         self.seat(id, &pod.uid, born, &config.config);
+        self.guard.suspect(service);
     }
 
     /// Whether the Pod has an endpoint at this address that qualifies in another service.

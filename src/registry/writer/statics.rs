@@ -43,6 +43,9 @@ impl Writer {
         }
         // They are in no list any more.
         self.dirty.left.clear();
+        for service in 0..services.len() {
+            self.guard.suspect(service);
+        }
         Replaced { added, removed, version }
     }
 }

@@ -180,6 +180,8 @@ async fn the_bootstrap_port_comes_from_the_annotation_or_the_configuration_or_th
         [(Some("9001"), Some(9002), 9001), (None, Some(9002), 9002), (None, None, 9003)]
     {
         let mut config = with(SGLANG, Dialect::Tandem);
+        // Else it is asked for other things too.
+        config.services[0].cohorts_guard = false;
         config.services[0].pods.as_mut().unwrap().bootstrap_port = configured;
         let api = FakeKube::new();
         api.create(pod("d", B).label(ROLE, "decode"));

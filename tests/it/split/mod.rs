@@ -11,6 +11,7 @@
 #![expect(clippy::cast_precision_loss, reason = "whole numbers, and shares of them")]
 
 mod draws;
+mod drift;
 mod fleet;
 mod keys;
 mod last_resort;
