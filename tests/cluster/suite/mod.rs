@@ -14,6 +14,7 @@ mod load;
 pub mod pods;
 mod proxy;
 mod rights;
+mod rollouts;
 mod router;
 pub mod scenes;
 mod witness;
@@ -57,6 +58,7 @@ macro_rules! every_scene {
             a_missing_right_is_named_and_waited_for
             a_storm_of_pods_costs_no_request
             a_storm_of_pairs_costs_no_request
+            weights_follow_an_inference_service
         }
     };
 }

@@ -44,7 +44,10 @@ pub(super) async fn token(cluster: &Cluster) -> String {
 
 /// Gives these rights on Pods instead of those before, and waits until they hold: the server reads roles by a watch of its own.
 pub(super) async fn grant(cluster: &Cluster, verbs: &[&str]) {
-    let rules = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": verbs }]);
+    let rules = json!([
+        { "apiGroups": [""], "resources": ["pods"], "verbs": verbs },
+        { "apiGroups": ["ome.io"], "resources": ["inferenceservices"], "verbs": ["list", "watch"] },
+    ]);
     let rules = if verbs.is_empty() { json!([]) } else { rules };
     let patch = Patch::Merge(json!({ "rules": rules }));
     cluster.of::<Role>().patch(ACCOUNT, &PatchParams::default(), &patch).await.unwrap();

@@ -24,10 +24,11 @@ fuzz_target!(|bytes: &[u8]| {
         request_id: id.as_bytes(),
         plain_answer: bytes.len().is_multiple_of(2),
         span: None,
+        cohort: bytes.first().map(|n| ("r 1", u64::from(*n))),
     };
     let mut out = BytesMut::new();
     write_head(&mut out, &parts, &forward, Some(7));
-    check(&out, &parts, facts.route, forward.plain_answer);
+    check(&out, &parts, facts.route, &forward);
 });
 
 /// As hyper's server does it: httparse, then the types of `http`.
@@ -45,7 +46,7 @@ fn parse(bytes: &[u8]) -> Option<Parts> {
     Some(parts)
 }
 
-fn check(out: &[u8], parts: &Parts, route: tandem::proxy::request::route::Route, plain_answer: bool) {
+fn check(out: &[u8], parts: &Parts, route: tandem::proxy::request::route::Route, forward: &Forward<'_>) {
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut sent = httparse::Request::new(&mut headers);
     assert_eq!(sent.parse(out), Ok(httparse::Status::Complete(out.len())), "one head, and nothing behind it");
@@ -62,11 +63,15 @@ fn check(out: &[u8], parts: &Parts, route: tandem::proxy::request::route::Route,
     {
         assert_eq!(count(never), 0, "{never}");
     }
-    if plain_answer {
+    if forward.plain_answer {
         let encoded = sent.headers.iter().any(|h| h.name == "accept-encoding");
         assert!(!encoded, "an answer that the router reads is not asked for encoded");
     }
+    // Ours, and nobody else's of that name.
     let steers =
         |h: &&httparse::Header<'_>| h.name.starts_with("x-override-") || h.name.starts_with("x-tandem-");
-    assert_eq!(sent.headers.iter().filter(steers).count(), 0);
+    let found: Vec<_> = sent.headers.iter().filter(steers).map(|h| (h.name, h.value)).collect();
+    let version = forward.cohort.map(|(_, version)| version.to_string()).unwrap_or_default();
+    let told = [("x-tandem-cohort", &b"r 1"[..]), ("x-tandem-split-version", version.as_bytes())];
+    assert_eq!(found, if forward.cohort.is_some() { &told[..] } else { &[] });
 }

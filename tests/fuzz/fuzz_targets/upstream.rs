@@ -11,10 +11,16 @@ use tandem_fuzz::reference::{Answer, by_hyper, cuts};
 /// Rules of ours that hyper's client does not have, each because another reader of the same bytes may see another
 /// message, or because no engine says so in earnest.
 const STRICTER: &[(&str, &str)] = &[
-    ("not an HTTP/1 answer", "hyper skips empty lines before the status line; they are leftovers of something else"),
+    (
+        "not an HTTP/1 answer",
+        "hyper skips empty lines before the status line; they are leftovers of something else",
+    ),
     ("bare line feed in the head", "RFC 9112 §2.2 only permits it, and not every reader does"),
     ("bare line feed in the trailers", "the same"),
-    ("status code out of range", "RFC 9110 §15: codes above 599 are invalid, and their class decides about retries"),
+    (
+        "status code out of range",
+        "RFC 9110 §15: codes above 599 are invalid, and their class decides about retries",
+    ),
     ("101 without a request to switch", "we never ask for an upgrade"),
     ("too many interim answers", "hyper takes any number"),
     ("interim answer with a body", "RFC 9110 §8.6, RFC 9112 §6.1 forbid it; its body would be the next head"),
@@ -54,7 +60,10 @@ fn compare(ours: &Received, hyper: Option<Answer>, response: &[u8]) {
             assert_eq!((ours.status.map(|s| s.as_u16()), &ours.body), (Some(hyper.status), &hyper.body));
         }
         (Err(Fault::Malformed(rule)), Some(hyper)) => {
-            assert!(STRICTER.iter().any(|(known, _)| *known == rule), "refused for {rule:?}, hyper saw {hyper:?}");
+            assert!(
+                STRICTER.iter().any(|(known, _)| *known == rule),
+                "refused for {rule:?}, hyper saw {hyper:?}"
+            );
         }
         (Err(fault), Some(hyper)) => panic!("{fault:?}, hyper saw {hyper:?}"),
         (Ok(_), None) => {

@@ -8,6 +8,7 @@ mod repair;
 mod rights;
 mod storm;
 mod ways_out;
+mod weights;
 
 pub use away::*;
 pub use first::*;
@@ -17,6 +18,7 @@ pub use repair::*;
 pub use rights::*;
 pub use storm::*;
 pub use ways_out::*;
+pub use weights::*;
 
 use std::time::Duration;
 
