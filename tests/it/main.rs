@@ -15,6 +15,7 @@ mod by_schema;
 mod cli;
 mod cli_drain;
 mod cli_drain_pods;
+mod cli_split;
 mod config;
 mod demo;
 mod deploy;
