@@ -259,6 +259,8 @@ Examples:
     tandem demo --engine sglang --listen 127.0.0.1:8081 --admin-listen 127.0.0.1:9091 --no-traffic
   One line for each request, in a file:
     tandem demo > demo.log
+  Two releases, and the share of the second one going up, back and up while requests go on:
+    tandem demo --canary
   In a pipeline: do eight requests give the right texts?
     tandem demo --once --json | jq .ok
 

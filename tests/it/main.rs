@@ -18,6 +18,7 @@ mod cli_drain_pods;
 mod cli_split;
 mod config;
 mod demo;
+mod demo_canary;
 mod deploy;
 mod discovery;
 mod doc_commands;
