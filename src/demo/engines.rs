@@ -79,6 +79,12 @@ impl Engines {
         Ok(Self { wire, prefills, decodes })
     }
 
+    /// Nobody, for tests.
+    #[cfg(test)]
+    pub(super) fn none(wire: Wire) -> Self {
+        Self { wire, prefills: Vec::new(), decodes: Vec::new() }
+    }
+
     /// What `tandem router --engine … --prefill … --decode … --model demo` would run with.
     pub(super) fn router(&self, options: &Options) -> RouterConfig {
         let kind = match self.wire {

@@ -70,25 +70,25 @@ pub(super) async fn engines(options: &Options) -> anyhow::Result<(Engines, Route
 
 /// Every step with enough requests, then the verdict.
 pub(super) async fn once(house: &mut House, screen: &mut Screen, json: bool) -> anyhow::Result<bool> {
-    let mut course = Course::new(house);
+    let mut course = Course::new(&*house.splits, &house.engines);
     let clients = Clients::start(house.front, Load::QUICK);
     let mut problems = Vec::new();
     loop {
         let until = now() + LIMIT;
         while course.requests() < REQUESTS && now() < until {
             pass(house, GLANCE).await;
-            course.look(house, clients.failed());
+            course.look(&*house.splits, &house.engines, clients.failed());
         }
         if course.at_the_end() {
             break;
         }
-        if !course.step(house).await {
+        if !course.step(&*house.splits).await {
             problems.push("somebody else moved the split".to_owned());
             break;
         }
     }
     clients.end().await;
-    course.look(house, clients.failed());
+    course.look(&*house.splits, &house.engines, clients.failed());
     let transcript = Transcript::new(house, &course.rows(), &clients, problems);
     let text = if json {
         serde_json::to_string_pretty(&transcript)? + "\n"
@@ -111,7 +111,7 @@ pub(super) async fn live(
     screen.print(&show::welcome(house.wire, &url(house.front), &url(house.admin), traffic))?;
     let clients = traffic.then(|| Clients::start(house.front, Load::GENTLE));
     let failed = || clients.as_ref().map_or(0, Clients::failed);
-    let mut course = Course::new(house);
+    let mut course = Course::new(&*house.splits, &house.engines);
     let (mut tick, mut next, mut told) = (interval(TICK), now() + STEP, 0);
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut leave = std::pin::pin!(leave);
@@ -122,10 +122,10 @@ pub(super) async fn live(
             _ = tick.tick() => {
                 let goes_on = traffic && course.goes_on();
                 if goes_on && now() >= next {
-                    course.step(house).await;
+                    course.step(&*house.splits).await;
                     next = now() + STEP;
                 }
-                course.look(house, failed());
+                course.look(&*house.splits, &house.engines, failed());
                 if screen.terminal {
                     let left = goes_on.then(|| next.saturating_duration_since(now()));
                     screen.draw(&show::screen(&course, left, clients.as_ref()))?;
@@ -138,7 +138,7 @@ pub(super) async fn live(
     if let Some(clients) = &clients {
         clients.end().await;
     }
-    course.look(house, failed());
+    course.look(&*house.splits, &house.engines, failed());
     let mut last = show::table(&course.rows()).join("\n");
     last.push_str("\nleaving\n");
     screen.print(&last)

@@ -8,8 +8,7 @@ use super::course::{Course, Row};
 use super::{RELEASES, STEP};
 use crate::engine::Wire;
 
-/// A head and a line for each split; everything but the last three columns is the router's word, those are the engines'
-/// and the clients'.
+/// A head and a line for each split: what the router says, then what the engines recorded, and what the clients met.
 pub(super) fn table(rows: &[Row]) -> Vec<String> {
     let mut lines = vec![head()];
     lines.extend(rows.iter().map(line));
@@ -41,7 +40,7 @@ fn columns(
     [step, version, weights, target, observed, prefills, decodes, crossed, failed]: [&str; 9],
 ) -> String {
     let line = format!(
-        "{step:<8} {version:<2} {weights:<8} {target:<12} {observed:<12} {prefills:<9} {decodes:<9} {crossed:<7} {failed}"
+        "{step:<8} {version:<2} {weights:<8} {target:<11} {observed:<11} {prefills:<9} {decodes:<9} {crossed:<7} {failed}"
     );
     line.trim_end().to_owned()
 }
@@ -143,9 +142,9 @@ mod tests {
         let table = table(&[row]);
         assert_eq!(
             table[0],
-            "step     v  weights  target       observed     prefills  decodes   crossed failed"
+            "step     v  weights  target      observed    prefills  decodes   crossed failed"
         );
-        assert_eq!(table[1], "by hand  2  90/10    90% 10%      90.5% -      190/20    189/21    3       4");
+        assert_eq!(table[1], "by hand  2  90/10    90% 10%     90.5% -     190/20    189/21    3       4");
         assert!(table.iter().all(|line| line.chars().count() <= 80));
         assert_eq!(percent(Some(1.0 / 3.0)), "33.3%");
         assert_eq!(percent(Some(1.0)), "100%");

@@ -67,16 +67,7 @@ impl Transcript {
     pub(super) fn new(house: &House, rows: &[Row], clients: &Clients, mut problems: Vec<String>) -> Self {
         problems.extend(rows.iter().flat_map(wrong));
         let (right, failed) = (clients.right(), clients.failed());
-        if failed > 0 {
-            let why = clients.why().unwrap_or_default();
-            problems.push(format!("{failed} requests failed, the first: {why}"));
-        }
-        let recorded: u64 = rows.iter().map(|row| row.count.paired).sum();
-        if recorded < right {
-            problems.push(format!(
-                "{right} requests were answered, the engines recorded both legs of {recorded}"
-            ));
-        }
+        problems.extend(missing(rows, right, failed, clients.why()));
         Self {
             ok: problems.is_empty(),
             problems,
@@ -103,6 +94,19 @@ impl Transcript {
         });
         lines
     }
+}
+
+/// Of all steps: what failed, and what the engines do not know of.
+fn missing(rows: &[Row], right: u64, failed: u64, why: Option<String>) -> Vec<String> {
+    let mut problems = Vec::new();
+    if failed > 0 {
+        problems.push(format!("{failed} requests failed, the first: {}", why.unwrap_or_default()));
+    }
+    let both: u64 = rows.iter().map(|row| row.count.paired + row.count.crossed).sum();
+    if both < right {
+        problems.push(format!("{right} requests were answered, the engines recorded both legs of {both}"));
+    }
+    problems
 }
 
 /// Everything of one step.
@@ -197,5 +201,14 @@ mod tests {
         assert!(crossed.len() == 1 && crossed[0].contains("1 requests were served by two releases"));
         let few = problems(|row| row.count.decodes = [180, 19]);
         assert!(few[0].contains("199 requests in time, not 200"), "{few:?}");
+    }
+
+    #[test]
+    fn a_failed_request_and_one_that_the_engines_do_not_know_are_problems() {
+        assert_eq!(missing(&[row(), row()], 500, 0, None), Vec::<String>::new());
+        let failed = missing(&[row()], 250, 1, Some("status 503".to_owned()));
+        assert_eq!(failed, ["1 requests failed, the first: status 503"]);
+        let unknown = missing(&[row()], 251, 0, None);
+        assert!(unknown.len() == 1 && unknown[0].contains("both legs of 250"), "{unknown:?}");
     }
 }
