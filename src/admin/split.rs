@@ -70,6 +70,9 @@ pub struct CohortShare {
     pub lacks: Option<String>,
     /// Requests that fell to it and went to another, by why.
     pub passed_on: BTreeMap<String, u64>,
+    /// The split's own entry, as `PUT /split` takes it back; `null` without a split.
+    #[serde(default)]
+    pub entry: Option<SplitEntry>,
 }
 
 /// `GET /observer/cohorts`.

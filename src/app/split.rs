@@ -88,6 +88,7 @@ fn of(service: &Service) -> ServiceSplit {
     let sums = windows.each_ref().map(|window| window.values().sum::<u64>());
     let weights: u64 = service.cohorts.iter().map(|cohort| cohort.weight(need)).sum();
     let share = |n: u64, of: u64| n as f64 / of as f64;
+    let entries = service.split.iter().flat_map(|split| &split.entries);
     let one = |cohort: &Arc<Cohort>| {
         let got = windows.each_ref().map(|window| window.get(&cohort.name).copied().unwrap_or(0));
         let observed = |at: usize| (sums[at] > 0).then(|| share(got[at], sums[at]));
@@ -107,6 +108,7 @@ fn of(service: &Service) -> ServiceSplit {
                 .filter(|(_, n)| *n > 0)
                 .map(|(why, n)| (why.as_str().to_owned(), n))
                 .collect(),
+            entry: entries.clone().find(|entry| entry.name() == *cohort.name).cloned(),
         }
     };
     let source = service.split.as_ref().map(|split| split.source);

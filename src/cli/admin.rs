@@ -1,12 +1,13 @@
 //! What a running router says on its admin listener, for the commands that show it.
 
+use std::fmt::Write as _;
 use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use http::{Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -85,6 +86,23 @@ impl NoAnswer {
 }
 
 impl Admin {
+    /// As it was given.
+    pub(super) fn url(&self) -> &str {
+        &self.admin
+    }
+
+    /// One request, with a JSON body where there is one, and what it is answered with.
+    pub(super) fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        token: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes), NoAnswer> {
+        let at = authority(&self.admin).map_err(NoAnswer::Usage)?;
+        block_on(send(&at, method, path, token, body))?
+    }
+
     /// The JSON document at `path`.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, NoAnswer> {
         let at = authority(&self.admin).map_err(NoAnswer::Usage)?;
@@ -130,6 +148,19 @@ pub(super) fn target(url: &str) -> anyhow::Result<(String, String)> {
     }
 }
 
+/// A value of a query.
+pub(super) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}"); // a String takes everything
+        }
+    }
+    out
+}
+
 /// One call of an admin route, answered by a JSON document. `token`: for routes that change something.
 pub(super) async fn call<T: DeserializeOwned>(
     at: &str,
@@ -154,9 +185,19 @@ pub(super) async fn ask(
     path: &str,
     token: Option<&str>,
 ) -> Result<(StatusCode, Bytes), NoAnswer> {
+    send(at, method, path, token, None).await
+}
+
+async fn send(
+    at: &str,
+    method: &Method,
+    path: &str,
+    token: Option<&str>,
+    body: Option<&Value>,
+) -> Result<(StatusCode, Bytes), NoAnswer> {
     let asked = async {
         let io = TcpStream::connect(at).await.map_err(|e| NoAnswer::Unreachable(e.into()))?;
-        exchange(io, at, method, path, token).await.map_err(NoAnswer::Strange)
+        exchange(io, at, method, path, token, body).await.map_err(NoAnswer::Strange)
     };
     let late = || NoAnswer::Unreachable(anyhow!("no answer within {} s", LIMIT.as_secs()));
     tokio::time::timeout(LIMIT, asked).await.unwrap_or_else(|_| Err(late()))
@@ -168,13 +209,17 @@ async fn exchange(
     method: &Method,
     path: &str,
     token: Option<&str>,
+    body: Option<&Value>,
 ) -> anyhow::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
     let mut request = Request::builder().method(method).uri(path).header("host", at);
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
-    let request = request.body(Empty::<Bytes>::new())?;
+    if body.is_some() {
+        request = request.header("content-type", "application/json");
+    }
+    let request = request.body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))?;
     // The sender goes with the first part, and with it the connection.
     let answered = async move {
         let answer = sender.send_request(request).await?;
@@ -187,8 +232,8 @@ async fn exchange(
     answer
 }
 
-/// The message of an error body, if it is one of ours.
-fn said(body: &[u8]) -> String {
+/// `: ` and the message of an error body, if it is one of ours.
+pub(super) fn said(body: &[u8]) -> String {
     let document: Value = serde_json::from_slice(body).unwrap_or_default();
     document["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default()
 }

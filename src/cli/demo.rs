@@ -12,6 +12,7 @@ use crate::demo::{self, Mode, Options};
 /// Run a router with mock engines on this machine, and watch it work
 #[derive(Debug, Args)]
 #[command(after_help = help::DEMO, after_long_help = help::DEMO)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Demo {
     /// Whose HTTP the engines speak. vLLM's two legs run one after the other, so the times that are shown add up; SGLang's
     /// run at once
@@ -26,7 +27,12 @@ pub(super) struct Demo {
     /// Send nothing by itself: only your requests are seen
     #[arg(long, conflicts_with = "once")]
     no_traffic: bool,
-    /// Send eight requests, say what came of them, and end: 0 if all was right, else 1
+    /// Two releases of the engines, r1 and r2, and a split between them that moves while requests go on: 90/10, 50/50, back,
+    /// 0/100
+    #[arg(long)]
+    canary: bool,
+    /// Send eight requests (with --canary some hundred in each step), say what came of them, and end: 0 if all was right,
+    /// else 1
     #[arg(long)]
     once: bool,
     /// Say it as one JSON document
@@ -50,6 +56,6 @@ impl Demo {
         let mode =
             if self.once { Mode::Once { json: self.json } } else { Mode::Live { traffic: !self.no_traffic } };
         let (listen, admin_listen) = (at(self.listen, 8080), at(self.admin_listen, 9090));
-        Options { wire: self.engine.into(), listen, admin_listen, mode }
+        Options { wire: self.engine.into(), listen, admin_listen, canary: self.canary, mode }
     }
 }

@@ -128,6 +128,34 @@ Examples:
     exit_codes!()
 );
 
+pub(super) const SPLIT: &str = concat!(
+    "\
+SINCE VERSION and REQUESTS count from when the split in force was applied. COVERED: it can take a request now, or what
+it lacks; PAIRS: prefills and decodes that may serve together, by pairing token; PASSED ON: requests that fell to it
+and went to another cohort, by why. docs/canary.md says what a split does, docs/admin-api.md has the fields.
+
+--set takes the entries that the router has and changes the named weights alone, in one step and only over the version
+that it read: if another split was applied meanwhile nothing is changed, exit code 1. --reset goes back to the
+configured split. Either is that one router's, and forgotten at its restart. Where there are several routers tell each
+of them, or change the file that they all read.
+
+Examples:
+  What should each cohort get, and what did it get?
+    tandem split --admin http://10.0.0.5:9090
+  A tenth for r2, then none:
+    tandem split chat --set r1=90,r2=10
+    tandem split chat --set r1=100 --set r2=0
+  The configured split again:
+    tandem split chat --reset --token-file /etc/tandem/token
+  The same at each of three routers:
+    for ip in 10.0.0.5 10.0.0.6 10.0.0.7; do tandem split chat --set r2=10 --admin http://$ip:9090; done
+  For programs; both documents in one:
+    tandem split chat --json | jq '.split.services[].cohorts[] | {cohort, target_share, share_1m}'
+
+",
+    exit_codes!()
+);
+
 pub(super) const DRAIN: &str = concat!(
     "\
 A Pod is annotated, which withdraws it at every router, those that start meanwhile too. Where that may not be
@@ -231,6 +259,8 @@ Examples:
     tandem demo --engine sglang --listen 127.0.0.1:8081 --admin-listen 127.0.0.1:9091 --no-traffic
   One line for each request, in a file:
     tandem demo > demo.log
+  Two releases, and the share of the second one going up, back and up while requests go on:
+    tandem demo --canary
   In a pipeline: do eight requests give the right texts?
     tandem demo --once --json | jq .ok
 

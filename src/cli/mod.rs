@@ -14,6 +14,7 @@ mod generate;
 mod help;
 mod install;
 mod router;
+mod split;
 mod status;
 mod table;
 
@@ -42,6 +43,7 @@ enum Command {
     Check(check::Check),
     Status(status::Status),
     Endpoints(endpoints::Endpoints),
+    Split(split::Split),
     Drain(Box<drain::Drain>),
     Engine(Box<engine::Engine>),
     Install(install::Install),
@@ -61,6 +63,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>, environment: Vec<(OsString
         Ok(Cli { command: Command::Check(check) }) => check.run(environment),
         Ok(Cli { command: Command::Status(status) }) => status.run(),
         Ok(Cli { command: Command::Endpoints(endpoints) }) => endpoints.run(),
+        Ok(Cli { command: Command::Split(split) }) => split.run(),
         Ok(Cli { command: Command::Engine(engine) }) => engine.run(),
         Ok(Cli { command: Command::Drain(drain) }) => drain.run(),
         Ok(Cli { command: Command::Install(install) }) => install.run(),

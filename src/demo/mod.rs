@@ -8,8 +8,10 @@
 //! * `facts` — access lines and what they add up to.
 //! * `live`, `view`, `screen`, `welcome` — the view until Ctrl-C: its loop, its text, its terminal, what is printed first.
 //! * `once`, `transcript` — a few requests and a verdict, for scripts.
+//! * `canary` — two releases, and weights that move from the one to the other.
 
 mod ask;
+mod canary;
 mod engines;
 mod facts;
 mod live;
@@ -26,12 +28,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::admin::{EndpointControl, EndpointStatus};
+use crate::admin::{EndpointControl, EndpointStatus, SplitControl};
 use crate::app::{self, Started};
 use crate::drain::Signals;
 use crate::engine::Wire;
 use crate::telemetry;
-use engines::Engines;
+use engines::{Engines, Pace, Release};
 use facts::{Lines, Tally};
 use screen::Screen;
 use view::Facts;
@@ -43,6 +45,8 @@ pub struct Options {
     /// Front door and admin listener of the router.
     pub listen: SocketAddr,
     pub admin_listen: SocketAddr,
+    /// Two releases instead of one, and a split that moves.
+    pub canary: bool,
     pub mode: Mode,
 }
 
@@ -60,6 +64,7 @@ struct House {
     front: SocketAddr,
     admin: SocketAddr,
     control: Arc<dyn EndpointControl>,
+    splits: Arc<dyn SplitControl>,
     lines: Lines,
     tally: Tally,
     /// Own requests whose text was right, and wrong; none without own traffic.
@@ -69,8 +74,9 @@ struct House {
 
 impl House {
     fn new(wire: Wire, engines: Engines, router: &Started, lines: Lines) -> Self {
-        let (front, admin, control) = (router.front, router.admin_at, Arc::clone(&router.admin.endpoints));
-        Self { wire, front, admin, control, lines, tally: Tally::default(), texts: None, engines }
+        let (control, splits) = (Arc::clone(&router.admin.endpoints), Arc::clone(&router.admin.splits));
+        let (front, admin) = (router.front, router.admin_at);
+        Self { wire, front, admin, control, splits, lines, tally: Tally::default(), texts: None, engines }
     }
 
     fn endpoints(&self) -> Vec<EndpointStatus> {
@@ -91,25 +97,37 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
 async fn serve(options: &Options) -> anyhow::Result<bool> {
     let mut signals = Signals::new().context("signal handlers")?;
     let mut screen = if matches!(options.mode, Mode::Live { .. }) { Screen::new() } else { Screen::plain() };
-    let engines = Engines::start(options.wire).await?;
-    let config = engines.router(options);
+    let (engines, config) = if options.canary {
+        canary::engines(options).await?
+    } else {
+        let engines = Engines::start(options.wire, &[Release::ONLY], &Pace::GENTLE).await?;
+        let config = engines.router(options);
+        (engines, config)
+    };
     telemetry::init(&config.log, screen.diagnostics())?;
     let (log, lines) = Lines::pipe().context("pipe")?;
     let router = app::start(config, None, Some(log))?;
     let mut house = House::new(options.wire, engines, &router, lines);
     let leave = async { _ = signals.next().await };
     let good = match options.mode {
+        Mode::Live { traffic } if options.canary => {
+            read(canary::live(&mut house, &mut screen, traffic, leave).await)
+        }
         Mode::Live { traffic } => read(live::run(&mut house, &mut screen, traffic, leave).await),
         Mode::Once { json } => tokio::select! {
-            verdict = once::run(&mut house, &mut screen, json) => verdict,
+            verdict = once(&mut house, &mut screen, options.canary, json) => verdict,
             () = leave => Err(anyhow::anyhow!("ended by a signal before the requests were over")),
         },
     };
     router.leave(async { _ = signals.next().await }).await;
     match options.mode {
-        Mode::Live { .. } => good.and(read(live::last(&mut house, &mut screen).await)),
-        Mode::Once { .. } => good,
+        Mode::Live { .. } if !options.canary => good.and(read(live::last(&mut house, &mut screen).await)),
+        _ => good,
     }
+}
+
+async fn once(house: &mut House, screen: &mut Screen, canary: bool, json: bool) -> anyhow::Result<bool> {
+    if canary { canary::once(house, screen, json).await } else { once::run(house, screen, json).await }
 }
 
 /// A view that was written, or whose reader had seen enough (`| head`).

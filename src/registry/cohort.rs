@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Role;
 use super::endpoint::Endpoint;
@@ -28,6 +29,8 @@ pub struct Cohort {
     groups: Groups,
     /// What it was given, over every snapshot that has a cohort of this name.
     pub counts: Arc<Counts>,
+    /// Requests decided for it under this split.
+    since: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +53,13 @@ pub enum Need {
 impl Cohort {
     pub fn of(&self, role: Role) -> &[Arc<Endpoint>] {
         &self.lists[role as usize]
+    }
+
+    /// A request was decided for it.
+    #[inline]
+    pub fn request(&self) {
+        self.counts.request();
+        self.since.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn groups(&self) -> &Groups {
@@ -166,6 +176,6 @@ fn cohort(
     let lists = lists.each_ref().map(|list| list.iter().filter(|e| takes(e)).cloned().collect::<Vec<_>>());
     let groups = Groups::of(lists.iter().flatten());
     let name: Arc<str> = name.into();
-    let counts = shares.of(&name);
-    Arc::new(Cohort { name, weight, lists, groups, counts })
+    let (counts, since) = (shares.of(&name), shares.since(&name));
+    Arc::new(Cohort { name, weight, lists, groups, counts, since })
 }

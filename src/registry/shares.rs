@@ -54,8 +54,8 @@ type Totals = BTreeMap<Arc<str>, u64>;
 pub struct Shares {
     by_name: Mutex<BTreeMap<Arc<str>, Arc<Counts>>>,
     samples: Mutex<VecDeque<(Instant, Totals)>>,
-    /// The counts when the split in force was applied.
-    since_split: Mutex<Totals>,
+    /// Requests decided under the split in force; those of another one have counters of their own.
+    since_split: Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>,
 }
 
 impl Shares {
@@ -71,9 +71,18 @@ impl Shares {
         self.by_name.lock().iter().map(|(name, counts)| (Arc::clone(name), counts.requests())).collect()
     }
 
-    /// Another split is in force from now on.
+    /// The counter of a cohort under the split in force.
+    pub(super) fn since(&self, name: &Arc<str>) -> Arc<AtomicU64> {
+        let mut since = self.since_split.lock();
+        if since.len() >= NAMES && !since.contains_key(name) {
+            since.retain(|_, count| Arc::strong_count(count) > 1);
+        }
+        Arc::clone(since.entry(Arc::clone(name)).or_default())
+    }
+
+    /// Cohorts that are made from now on are those of another split. What is still decided under the one before counts there.
     pub(super) fn split_applied(&self) {
-        *self.since_split.lock() = self.now();
+        self.since_split.lock().clear();
     }
 
     /// Puts the counts down; called every [`SAMPLE`].
@@ -97,7 +106,8 @@ impl Shares {
 
     /// Requests by cohort since the split in force was applied.
     pub fn since_split(&self) -> Totals {
-        grown(Some(&*self.since_split.lock()), self.now())
+        let since = self.since_split.lock();
+        since.iter().map(|(name, count)| (Arc::clone(name), count.load(Ordering::Relaxed))).collect()
     }
 }
 
@@ -119,8 +129,11 @@ mod tests {
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         let counts = (shares.of(&a), shares.of(&b));
         let give = |n, m| {
+            let since = (shares.since(&a), shares.since(&b));
             (0..n).for_each(|_| counts.0.request());
             (0..m).for_each(|_| counts.1.request());
+            since.0.fetch_add(n, Ordering::Relaxed);
+            since.1.fetch_add(m, Ordering::Relaxed);
         };
         let both = |n, m| BTreeMap::from([(Arc::clone(&a), n), (Arc::clone(&b), m)]);
         shares.sample();
@@ -130,8 +143,11 @@ mod tests {
             tokio::time::advance(SAMPLE).await;
             shares.sample();
         }
+        let before = shares.since(&a);
         shares.split_applied();
         give(1, 9);
+        // Decided under the split before, and told late.
+        before.fetch_add(5, Ordering::Relaxed);
         assert_eq!(shares.over(Duration::from_mins(1)), both(11, 9));
         tokio::time::advance(SAMPLE).await;
         assert_eq!(shares.over(Duration::from_mins(1)), both(1, 9));

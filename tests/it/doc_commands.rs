@@ -270,9 +270,19 @@ fn flags_that_documents_and_help_texts_name_exist() {
         texts.extend(std::fs::read_to_string(document.path()).ok());
     }
     let tandem = env!("CARGO_BIN_EXE_tandem");
-    for command in
-        ["router", "check", "status", "endpoints", "drain", "engine", "demo", "install", "completions", "man"]
-    {
+    for command in [
+        "router",
+        "check",
+        "status",
+        "endpoints",
+        "split",
+        "drain",
+        "engine",
+        "demo",
+        "install",
+        "completions",
+        "man",
+    ] {
         let help = Command::new(tandem).args([command, "--help"]).env("COLUMNS", "110").output().unwrap();
         texts.push(String::from_utf8_lossy(&help.stdout).replace("\\\n", " "));
     }

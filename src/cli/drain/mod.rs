@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::admin::block_on;
+use super::admin::{block_on, encoded};
 use super::exit::{Exit, fail, say, show as print};
 use crate::config::Kubernetes;
 use crate::discovery::kube::own_namespace;
@@ -94,9 +94,9 @@ impl Drain {
         if matches!(target, Target::Pod(_)) {
             return Work::Read;
         }
-        let reason = self.reason.as_ref().map(|reason| format!("reason={}", target::encoded(reason)));
+        let reason = self.reason.as_ref().map(|reason| format!("reason={}", encoded(reason)));
         let forced = self.force_at.map(|at| {
-            let deadline = target::encoded(&rfc3339(at.ms()));
+            let deadline = encoded(&rfc3339(at.ms()));
             format!("deadline={deadline}&force=true")
         });
         let query: Vec<String> = [reason, forced].into_iter().flatten().collect();

@@ -173,7 +173,7 @@ impl One {
         let all = fleet(&document)?.endpoints;
         let mut ordered = false;
         for endpoint in all.iter().filter(|e| !e.gone && self.target.is_listed(e)) {
-            let path = format!("/endpoints/{}/drain{query}", super::target::encoded(&endpoint.id));
+            let path = format!("/endpoints/{}/drain{query}", super::super::admin::encoded(&endpoint.id));
             let _: Value = call(&self.at, &method, &path, self.token.as_deref()).await?;
             ordered = true;
         }

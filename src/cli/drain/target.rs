@@ -1,8 +1,8 @@
 //! What is to leave: a Pod, or an engine that the routers' configuration lists.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
-use super::super::admin::authority;
+use super::super::admin::{authority, encoded};
 use crate::admin::EndpointStatus;
 use crate::registry::report::{Bare, Entry};
 
@@ -104,19 +104,6 @@ impl fmt::Display for Target {
             Self::Pod(pod) => write!(f, "{}/{}", pod.namespace, pod.name),
         }
     }
-}
-
-/// A value of a query.
-pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}"); // a String takes everything
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ impl Ticket {
     /// A cohort was decided for the next attempt.
     pub fn decided(&mut self, service: &Service, decision: &Decision) {
         if self.attempts == 0 {
-            decision.cohort.counts.request();
+            decision.cohort.request();
         }
         if let Some((cohort, why)) = &decision.passed_on {
             cohort.counts.passed_on(*why);
