@@ -212,6 +212,13 @@ async fn the_last_good_split_stays() {
         .await;
         assert_eq!((rig.version(), rig.shares(20).await), (version, [0, 20]));
     }
+    // Nothing written while a run names a stable revision: also the last weights, not that one.
+    rig.write(|all| all["status"] = object(&step(100))["status"].clone()).await;
+    assert_eq!(rig.shares(20).await, [20, 0]);
+    rig.write(|all| all["status"]["components"]["engine"] = json!({})).await;
+    assert_eq!(rig.shares(20).await, [20, 0]);
+    rig.write(|all| all["status"] = object(&step(0))["status"].clone()).await;
+    let version = rig.version();
     // Gone: the same, and told.
     rig.api.inference_services().force_delete("default", "chat");
     rig.until("it is told", || rig.problem().is_some_and(|why| why.contains("no such"))).await;
