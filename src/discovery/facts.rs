@@ -1,8 +1,9 @@
 //! What an engine says of itself over HTTP, read out of its answers. What is not there, or not of the form that the engine is
 //! known to write, is not known: it is never a contradiction.
 //!
-//! vLLM's NIXL compatibility hash is not among it: a decode reads it on a side channel of its own (ZMQ). What goes into that
-//! hash and is told over HTTP is read instead: the version, where the weights are from, the type of the KV.
+//! vLLM's NIXL compatibility hash is read where an engine tells it, as the gauge `vllm:nixl_config_info` (vllm#52999, in no
+//! release yet). Elsewhere a decode alone sees it, on a side channel (ZMQ), and what goes into it and is told over HTTP stands
+//! for it: the version, where the weights are from, the type of the KV.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -97,19 +98,19 @@ fn vllm_models(body: &[u8], facts: &mut EngineFacts) {
     }
 }
 
-/// Labels of one gauge. Of several engines in one server the first: they have one configuration.
+/// Labels of two gauges. Of several engines in one server the first: they have one configuration.
 fn vllm_metrics(body: &[u8], facts: &mut EngineFacts) {
     let Ok(page) = std::str::from_utf8(body) else { return };
-    let Some(labels) = page.lines().find_map(|line| line.strip_prefix("vllm:cache_config_info{")) else {
-        return;
+    let mut set = |gauge: &str, name: &str, fact: Fact| {
+        let labels = page.lines().find_map(|line| line.strip_prefix(gauge)?.strip_prefix('{'));
+        let mut parts = labels.into_iter().flat_map(|labels| labels.split("\","));
+        let value = parts.find_map(|part| part.strip_prefix(name)?.strip_prefix("=\""));
+        let value = value.and_then(|value| value.split('"').next()).filter(|value| *value != "None");
+        facts.set(fact, value.unwrap_or_default());
     };
-    let label = |name: &str| {
-        let mut parts = labels.split("\",");
-        let value = parts.find_map(|part| part.strip_prefix(name)?.strip_prefix("=\""))?;
-        value.split('"').next().filter(|value| *value != "None")
-    };
-    facts.set(Fact::PageSize, label("block_size").unwrap_or_default());
-    facts.set(Fact::KvCacheDtype, label("cache_dtype").unwrap_or_default());
+    set("vllm:cache_config_info", "block_size", Fact::PageSize);
+    set("vllm:cache_config_info", "cache_dtype", Fact::KvCacheDtype);
+    set("vllm:nixl_config_info", "compatibility_hash", Fact::KvCompatibility);
 }
 
 /// vLLM's whole configuration, of which this is its own.

@@ -41,7 +41,7 @@ const fn paired(engine: EngineKind) -> &'static [Fact] {
         EngineKind::Plain => &[],
         EngineKind::Sglang => &[Fact::TransferBackend, Fact::PageSize, Fact::KvCacheDtype],
         EngineKind::Vllm(VllmConnector::Nixl) => {
-            &[Fact::Model, Fact::Version, Fact::TransferBackend, Fact::KvCacheDtype]
+            &[Fact::Model, Fact::Version, Fact::TransferBackend, Fact::KvCompatibility, Fact::KvCacheDtype]
         }
         EngineKind::Vllm(VllmConnector::Store) => &[Fact::Model, Fact::TransferBackend, Fact::KvCacheDtype],
     }

@@ -13,18 +13,21 @@ pub enum Fact {
     Version,
     /// What moves its KV.
     TransferBackend,
+    /// Digest of everything that a decode compares before it pulls KV (vLLM's NIXL connector).
+    KvCompatibility,
     /// Tokens of one page or block of KV.
     PageSize,
     KvCacheDtype,
 }
 
 impl Fact {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Role,
         Self::Model,
         Self::ModelRevision,
         Self::Version,
         Self::TransferBackend,
+        Self::KvCompatibility,
         Self::PageSize,
         Self::KvCacheDtype,
     ];
@@ -36,6 +39,7 @@ impl Fact {
             Self::ModelRevision => "model_revision",
             Self::Version => "version",
             Self::TransferBackend => "transfer_backend",
+            Self::KvCompatibility => "kv_compatibility",
             Self::PageSize => "page_size",
             Self::KvCacheDtype => "kv_cache_dtype",
         }

@@ -39,6 +39,10 @@ fn sglang_says_what_it_was_started_with() {
 #[test]
 fn vllm_says_it_in_four_places() {
     assert_eq!(read(vllm_metrics, METRICS), pairs(&[("page_size", "128"), ("kv_cache_dtype", "auto")]));
+    let labels = r#"model_name="tiny",engine="0",kv_connector="NixlConnector",kv_role="kv_both",compatibility_hash="9f2c""#;
+    let with_hash = format!("{METRICS}\nvllm:nixl_config_info{{{labels}}} 1.0\n");
+    let all = [("kv_compatibility", "9f2c"), ("page_size", "128"), ("kv_cache_dtype", "auto")];
+    assert_eq!(read(vllm_metrics, &with_hash), pairs(&all));
     assert_eq!(read(vllm_version, r#"{"version":"0.32.0"}"#), pairs(&[("version", "0.32.0")]));
     let models = r#"{"object":"list","data":[
         {"id":"lora","root":"/adapters/a","parent":"tiny"},

@@ -52,6 +52,14 @@ fn pages(id: u64, role: Role, token: &'static str, size: &str) -> One {
 }
 
 #[test]
+fn what_a_decode_compares_before_it_pulls_is_compared_under_a_token() {
+    let hashed = |id, role, hash| One::new(id, role, "kv", &[(Fact::KvCompatibility, hash)]);
+    let all = [hashed(1, Role::Prefill, "a"), hashed(2, Role::Decode, "b"), hashed(3, Role::Decode, "a")];
+    assert_eq!(drifted(NIXL, &all), [(2, "kv_compatibility")]);
+    assert_eq!(drifted(STORE, &all), [], "a store has no such handshake");
+}
+
+#[test]
 fn most_of_a_token_are_right_whatever_their_role() {
     let all = [
         pages(1, Role::Prefill, "kv", "64"),

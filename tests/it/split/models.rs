@@ -74,6 +74,8 @@ fn service(model: &str) -> Service {
         model_match: ModelMatch::Listed,
         engine: NIXL,
         pods: Some(pods),
+        // An engine that was not ready is asked again what it is; these flap quicker than they answer.
+        cohorts_guard: false,
         ..Service::plain(model, Vec::new())
     }
 }
