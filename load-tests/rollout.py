@@ -11,12 +11,14 @@ peer or one for all: DIR/NAME/bin/python, or DIR/bin/python.
 
 import argparse
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
 
-from relay import build, machine, pairs
+from relay import build, machine, pairs, process
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -38,6 +40,9 @@ def arguments():
     parser.add_argument("--rate", default="200")
     parser.add_argument("--seconds", default="20", help="steady load before the roll")
     parser.add_argument("--pause", default="1000", help="milliseconds between two engines")
+    parser.add_argument("--realtime", action="store_true", help="on a shared machine, driver and router go before its "
+                        "other programs, both at the same priority (needs root)")
+    parser.add_argument("--rounds", type=int, default=1, help="of every contender, interleaved; the table has each")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "out" / "rollout.json")
     return parser.parse_args()
 
@@ -82,14 +87,17 @@ def run(rollout, tandem, name, command, args, scratch):
     engine = "vllm" if "vllm" in name else "sglang"
     words = [str(rollout), "--engine", engine, "--withdraw", "delete", "--tandem", str(tandem), "--out", str(out),
              "--rate", args.rate, "--seconds", args.seconds, "--pause", args.pause]
+    # A session of its own, so that the router goes too when it is cut off.
+    driver = subprocess.Popen(words + (["--", *command] if command else []), stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, start_new_session=True,
+                              preexec_fn=process.before_others if args.realtime else None)
     try:
-        done = subprocess.run(words + (["--", *command] if command else []), capture_output=True, text=True,
-                              check=False, timeout=LIMIT)
+        _, said = driver.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.communicate()
         return {"failed": f"not over after {LIMIT} s"}
-    if not out.exists():
-        return {"failed": done.stderr.strip()[-400:]}
-    return json.loads(out.read_text())
+    return json.loads(out.read_text()) if out.exists() else {"failed": said.strip()[-400:]}
 
 
 #: Titles, and where the values are.
@@ -100,14 +108,14 @@ COLUMNS = [
     ("last request after a Pod's change, ms", lambda r: f"{r['engines']['last_begun_after_change_ms']:.0f}"),
     ("TTFT p50 before / during, ms", lambda r: f"{r['before']['ttft_p50_ms']:.1f} / {r['during']['ttft_p50_ms']:.1f}"),
     ("TTFT p99 before / during, ms", lambda r: f"{r['before']['ttft_p99_ms']:.1f} / {r['during']['ttft_p99_ms']:.1f}"),
-    ("ratio", lambda r: f"{r['ttft_p99_ratio']:.2f}"),
+    ("ratio", lambda r: f"{r['ttft_p99_ratio'] or 0:.2f}"),
     ("the roll, s", lambda r: f"{r['roll']['seconds']:.0f}"),
 ]
 
 
 def table(results):
     lines = ["| | " + " | ".join(title for title, _ in COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for name, result in results.items():
+    for name, result in results:
         if "failed" in result:
             lines.append(f"| {name} | failed: {result['failed']} |")
         else:
@@ -122,7 +130,7 @@ def main():
     if unknown:
         sys.exit(f"rollout: no such contender: {', '.join(unknown)}; there are {', '.join(pairs.NAMES)}")
     tandem, rollout = programs(args)
-    results, versions = {}, {}
+    results, commands, versions = [], {}, {}
     with tempfile.TemporaryDirectory(prefix="rollout-") as scratch:
         for name in wanted:
             command = None
@@ -132,13 +140,17 @@ def main():
                     print(f"rollout: {name} is not installed, left out", file=sys.stderr)
                     continue
                 command, versions[name] = peer(name, python), version(python, name)
-            results[name] = run(rollout, tandem, name, command, args, pathlib.Path(scratch))
-            print(f"rollout: {name} done", file=sys.stderr)
+            commands[name] = command
+        for number in range(args.rounds):
+            for name, command in commands.items():
+                results.append((name, run(rollout, tandem, f"{name}-{number}", command, args, pathlib.Path(scratch))))
+                print(f"rollout: {name}, round {number + 1} of {args.rounds}, done", file=sys.stderr)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    document = {"machine": machine.describe(), "versions": versions, "results": results}
+    document = {"machine": machine.describe(), "versions": versions,
+                "results": [{"contender": name, **result} for name, result in results]}
     args.out.write_text(json.dumps(document, indent=1) + "\n")
     print(table(results))
-    return 1 if any(wrong(result) for name, result in results.items() if name not in pairs.MODULES) else 0
+    return 1 if any(wrong(result) for name, result in results if name not in pairs.MODULES) else 0
 
 
 def wrong(result):

@@ -212,7 +212,12 @@ impl Fleet {
         let prefill = |member: &&Member| member.role == Role::Prefill;
         let prefills: HashMap<String, Release> =
             self.members.iter().filter(prefill).map(|m| (m.ip.to_string(), m.release)).collect();
-        let mut verdict = Verdict::default();
+        let asked = |role| {
+            let of = self.members.iter().filter(move |m| m.role == role);
+            of.map(|member| member.asked(|_| Some(())).len() as u64).sum::<u64>()
+        };
+        let prefills_unused = asked(Role::Prefill).saturating_sub(asked(Role::Decode));
+        let mut verdict = Verdict { prefills_unused, ..Verdict::default() };
         for member in &self.members {
             verdict.connections_after_the_end += member.late.load(Ordering::Relaxed);
             let state = member.engine.state();
@@ -262,6 +267,8 @@ pub(crate) struct Verdict {
     pub(crate) crossed: u64,
     /// Decodes that were told of no prefill.
     pub(crate) unpaired: u64,
+    /// Prefills that no decode was told of: their requests were decided again.
+    pub(crate) prefills_unused: u64,
     /// Answers made from another prompt's KV, or from KV that was no longer kept.
     pub(crate) wrong_kv: u64,
     pub(crate) failed_transfers: u64,

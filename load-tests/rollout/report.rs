@@ -105,16 +105,18 @@ impl Report {
 
     pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         let (before, during, engines) = (&self.before, &self.during, &self.engines);
-        let mut quiesce = self.roll.quiesce_ms.clone();
-        quiesce.sort_unstable_by(f64::total_cmp);
-        let middle = quiesce.get(quiesce.len() / 2).copied();
-        let of = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.0}"));
+        let mut quiesce: Vec<(f64, &str)> =
+            self.roll.quiesce_ms.iter().map(|(name, time)| (*time, name.as_str())).collect();
+        quiesce.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let middle = quiesce.get(quiesce.len() / 2).map_or("-".to_owned(), |(time, _)| format!("{time:.0}"));
+        let most = quiesce.last().map_or("-".to_owned(), |(time, name)| format!("{time:.0} ({name})"));
         let ratio = self.ttft_p99_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
         let mut rows = vec![
             ("requests", self.requests.to_string()),
             ("client errors", self.client_errors.to_string()),
             ("cross-cohort pairs", engines.crossed.to_string()),
             ("pairs of the old release, of the new", format!("{}, {}", engines.pairs_old, engines.pairs_new)),
+            ("prefills that no decode was told of", engines.prefills_unused.to_string()),
             ("decodes without a prefill, wrong KV", format!("{}, {}", engines.unpaired, engines.wrong_kv)),
             (
                 "begun 50 ms after the withdrawal was acknowledged",
@@ -126,7 +128,7 @@ impl Report {
             ("TTFT p50 before, during, ms", format!("{:.1}, {:.1}", before.ttft_p50_ms, during.ttft_p50_ms)),
             ("TTFT p99 before, during, ms", format!("{:.1}, {:.1}", before.ttft_p99_ms, during.ttft_p99_ms)),
             ("TTFT p99 ratio", ratio),
-            ("time to quiesce, median, most, ms", format!("{}, {}", of(middle), of(quiesce.last().copied()))),
+            ("time to quiesce, median, most, ms", format!("{middle}, {most}")),
             ("the roll, s", format!("{:.1}", self.roll.seconds)),
             (
                 "engines cut busy, new ones without a request",

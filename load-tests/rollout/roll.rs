@@ -1,5 +1,6 @@
 //! The rollout, as a controller does it: one engine of the new release comes, one of the old goes, until no old one is left.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -24,8 +25,8 @@ const FIRST: Duration = Duration::from_secs(20);
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Rolled {
     pub(crate) seconds: f64,
-    /// From a withdrawal to nothing left, by the slowest router's report; one for each engine.
-    pub(crate) quiesce_ms: Vec<f64>,
+    /// From an engine's withdrawal to nothing left on it, by the slowest router's report.
+    pub(crate) quiesce_ms: BTreeMap<String, f64>,
     /// Engines that were ended at the end of their grace period, busy.
     pub(crate) cut: u32,
     /// New engines that got no request in time; the roll went on.
@@ -133,7 +134,7 @@ impl Roll<'_> {
             fleet.members[place].acknowledged = Some(now());
             let words = self.all(&uid, |word| word.quiesced.is_some()).await?;
             let longest = words.iter().filter_map(|word| word.quiesced).max().unwrap_or_default();
-            self.rolled.quiesce_ms.push(ms(longest));
+            self.rolled.quiesce_ms.insert(fleet.members[place].name.clone(), ms(longest));
         }
         fleet.kill(place).await;
         sleep(self.pause).await;
