@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Are the parts of the load tests in working order? Engine, router and verifying generator, a few hundred requests of
-# each kind, with one leg and with two, nothing measured; and a small storm of withdrawals. Seconds after a build of the tests.
+# each kind, with one leg and with two, nothing measured; a small storm of withdrawals; and a small rollout. Seconds after a build of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python3 -m compileall -q load-tests
-cargo build --quiet --bin tandem --example fake_engine --example loadgen --example drain
+cargo build --quiet --bin tandem --example fake_engine --example loadgen --example drain --example rollout
 target=${CARGO_TARGET_DIR:-target}/debug
 router=
 trap 'kill "$engine" $router 2>/dev/null || true' EXIT
@@ -46,3 +46,11 @@ through one_leg --worker "$decode" -- --pd
 through sglang --engine sglang --prefill "$prefill,bootstrap=19703" --decode "$decode" -- --pd
 through vllm --engine vllm --prefill "$prefill" --decode "$decode" -- --pd
 "$target/examples/drain" --requests 3000
+roll=("$target/examples/rollout" --rate 60 --events 10 --seconds 1 --pause 100 --decodes 4)
+"${roll[@]}" --engine sglang
+# Without tokens pairs are mixed: a judge that does not see that sees nothing.
+said=$("${roll[@]}" --engine vllm --blind 2>&1 >/dev/null) && status=0 || status=$?
+if [ "$status" -ne 1 ] || [[ $said != *"cross-cohort pairs: "* ]]; then
+    echo "smoke: cross-cohort pairs were not seen: $status, $said" >&2
+    exit 1
+fi

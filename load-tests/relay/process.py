@@ -17,14 +17,19 @@ def placed(cpu, realtime, may_wait):
     def place():
         os.sched_setaffinity(0, {cpu})
         if realtime and may_wait:
-            os.setpriority(os.PRIO_PROCESS, 0, -20)
-            # Where the kernel shares CPUs by session first, a priority counts inside the session only.
             os.setsid()
-            with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as group:
-                group.write("-20")
+            before_others()
         elif realtime:
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     return place
+
+
+def before_others():
+    """The highest priority for this process and its session."""
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
+    # Where the kernel shares CPUs by session first, a priority counts inside the session only.
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as group:
+        group.write("-20")
 
 
 @contextlib.contextmanager
