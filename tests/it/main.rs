@@ -16,6 +16,7 @@ mod cli;
 mod cli_drain;
 mod cli_drain_pods;
 mod config;
+mod counts;
 mod demo;
 mod deploy;
 mod discovery;
