@@ -17,6 +17,7 @@ mod cli_drain;
 mod cli_drain_pods;
 mod cli_split;
 mod config;
+mod counts;
 mod demo;
 mod demo_canary;
 mod deploy;

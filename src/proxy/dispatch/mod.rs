@@ -11,6 +11,8 @@ mod retry;
 mod run;
 
 pub use answer::Answer;
+#[cfg(feature = "testing")]
+pub use pd::bench as pair_bodies;
 pub use pd::{Abort, PairJob, has_form, run as run_pair, unsupported_key as unsupported};
 pub use retry::{REASONS, outcome};
 pub use run::{Job, run};

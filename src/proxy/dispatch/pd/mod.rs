@@ -6,6 +6,8 @@
 //! follows.
 
 mod abort;
+#[cfg(feature = "testing")]
+pub mod bench;
 mod bodies;
 mod legs;
 mod pair;
