@@ -14,7 +14,7 @@ pub(super) const LONGEST: usize = 1024;
 pub struct StickyKey(u64);
 
 impl StickyKey {
-    /// Of a value only the first [`LONGEST`] bytes count.
+    /// Of a value only the first 1,024 bytes count.
     pub fn new(service: &str, value: &[u8]) -> Self {
         let value = &value[..value.len().min(LONGEST)];
         let mut hash = Fnv::default();
