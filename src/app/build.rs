@@ -221,9 +221,9 @@ fn readiness(shared: &Shared, loads: &[Arc<Load>]) -> Readiness {
         for service in &snapshot.services {
             let name = &service.config.name;
             let (endpoints, split) = known(service);
-            for (what, sync) in [("endpoints", endpoints), ("split", split)] {
+            let split = service.config.rollout.as_ref().map(|_| ("split", split));
+            for (what, sync) in [("endpoints", endpoints)].into_iter().chain(split) {
                 match sync {
-                    Synced::Ready if what == "split" && service.config.rollout.is_none() => {}
                     Synced::Ready => passed.push(Cow::Owned(format!("{what} of {name}"))),
                     Synced::Refused(_) if some => {}
                     sync => awaiting.push(Cow::Owned(format!("{what} of {name} ({})", awaited(sync)))),

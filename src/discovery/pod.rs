@@ -121,8 +121,8 @@ pub fn identity(json: &str) -> Identity {
     }
 }
 
-/// `null` is the default.
-fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(d: D) -> Result<T, D::Error> {
+/// `null` is the default, as Kubernetes has it.
+pub(super) fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(d: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(d)?.unwrap_or_default())
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
+
+use crate::discovery::pod::lenient;
 
 pub(super) const ENGINE: &str = "engine";
 pub(super) const DECODER: &str = "decoder";
@@ -192,9 +194,4 @@ impl Target {
     pub(super) fn shown_percent(&self) -> String {
         self.percent.as_ref().map_or_else(|| "missing".to_owned(), Value::to_string)
     }
-}
-
-/// `null` is the default.
-fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(d: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(d)?.unwrap_or_default())
 }

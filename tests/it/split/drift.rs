@@ -9,7 +9,6 @@ use tandem::admin::EndpointStatus;
 use tandem::config::EngineKind;
 use tandem::testkit::engine::openai::{chat_json, kv_answer};
 use tandem::testkit::engine::{Engine, EngineHandle, IntoSteps, Response, Script, Step};
-use tandem::testkit::kube::PodSpec;
 use tokio::time::sleep;
 
 use super::rig::*;
@@ -50,18 +49,7 @@ impl Rig {
         let n = self.engines.len();
         let ip = format!("192.0.2.{}", n + 1);
         self.engines.push((is, Engine::in_memory(&self.net, &ip, script)));
-        let mut pod = PodSpec::new(&format!("e{n}"))
-            .label("app", "llm")
-            .label("tandem.dev/endpoint-eligible", "true")
-            .label("tandem.dev/role", is.0)
-            .port("http", 8000)
-            .ip(&ip);
-        for (key, value) in [("tandem.dev/revision", is.1), ("tandem.dev/pairing-token", is.2)] {
-            if !value.is_empty() {
-                pod = pod.label(key, value);
-            }
-        }
-        self.api.create(pod);
+        self.api.create(pod(n, is, &ip));
         n
     }
 

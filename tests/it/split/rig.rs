@@ -55,6 +55,21 @@ fn script(is: Is) -> Script {
     })
 }
 
+/// The ready Pod `e{n}` at this address.
+pub(super) fn pod(n: usize, is: Is, ip: &str) -> PodSpec {
+    let pod = PodSpec::new(&format!("e{n}"))
+        .label("app", "llm")
+        .label("tandem.dev/endpoint-eligible", "true")
+        .label("tandem.dev/role", is.0)
+        .port("http", 8000)
+        .ip(ip);
+    let labels = [("tandem.dev/revision", is.1), ("tandem.dev/pairing-token", is.2)];
+    labels
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .fold(pod, |pod, (key, value)| pod.label(key, value))
+}
+
 impl Rig {
     /// These engines as ready Pods `e0`, `e1`, …, each at an address of its own.
     pub(super) async fn start(
@@ -78,18 +93,7 @@ impl Rig {
         let mut engines = Vec::new();
         for (n, is) in all.iter().enumerate() {
             let ip = format!("192.0.2.{}", n + 1);
-            let mut pod = PodSpec::new(&format!("e{n}"))
-                .label("app", "llm")
-                .label("tandem.dev/endpoint-eligible", "true")
-                .label("tandem.dev/role", is.0)
-                .port("http", 8000)
-                .ip(&ip);
-            for (key, value) in [("tandem.dev/revision", is.1), ("tandem.dev/pairing-token", is.2)] {
-                if !value.is_empty() {
-                    pod = pod.label(key, value);
-                }
-            }
-            api.create(pod);
+            api.create(pod(n, *is, &ip));
             engines.push((*is, Engine::in_memory(&net, &ip, script(*is))));
         }
         let selector: Labels = BTreeMap::from([("app".to_owned(), "llm".to_owned())]);
