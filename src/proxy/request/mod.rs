@@ -22,6 +22,7 @@ pub(super) mod media;
 #[cfg(any(test, feature = "testing"))]
 pub mod oracle;
 pub mod peek;
+mod numbers;
 mod plain;
 pub mod route;
 pub mod scan;

@@ -45,11 +45,13 @@ pub(super) fn vllm_serves(route: Route) -> bool {
 /// How many prompts a body holds: SGLang needs one room for each. 0: the body is no list, one room as a plain number.
 pub(super) fn prompts(body: &[u8], peek: &Peek) -> usize {
     let count = |key: Key, nested: bool| {
-        let member = peek.member(key)?;
-        let items: Vec<&RawValue> = serde_json::from_slice(member.value.of(body)).ok()?;
-        let first = items.first()?.get().as_bytes().first()?;
-        // A list of numbers is one prompt in tokens.
-        (*first == b'[' || (!nested && *first == b'"')).then_some(items.len())
+        let value = peek.member(key)?.value.of(body);
+        let first = value.strip_prefix(b"[")?.trim_ascii_start().first()?;
+        // A list of numbers is one prompt in tokens, and a long one: nobody counts those.
+        if *first != b'[' && (nested || *first != b'"') {
+            return None;
+        }
+        serde_json::from_slice::<Vec<&RawValue>>(value).ok().map(|items| items.len())
     };
     [(Key::Prompt, false), (Key::Text, false), (Key::InputIds, true)]
         .into_iter()

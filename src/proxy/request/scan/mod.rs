@@ -9,7 +9,7 @@
 //! Deliberately accepted, because the bytes are forwarded as they are and the engine judges them: numbers of any size
 //! (`1e400`, 60 digits) and escapes of lone surrogates (`"\ud83d"`).
 
-use super::plain;
+use super::{numbers, plain};
 
 /// Deepest nesting that passes, the outermost value included: as in `serde_json`, and what keeps recursive parsers
 /// behind us (engines, loggers) off their stack limits.
@@ -120,7 +120,12 @@ impl<'a> Scan<'a> {
                         continue;
                     }
                 }
-                first => self.scalar(first)?,
+                first => {
+                    if closes == b']' && first.is_ascii_digit() {
+                        self.at = numbers::skip(self.text, self.at);
+                    }
+                    self.scalar(first)?;
+                }
             }
             // Behind a value, or at the closer of an empty container.
             loop {

@@ -100,3 +100,23 @@ fn b40_nesting_ends_at_the_limit_of_serde_json_and_costs_no_stack() {
         assert!(serde_json::from_str::<serde_json::Value>(&text).is_err());
     }
 }
+
+proptest::proptest! {
+    /// Lists of numbers have a way of their own through the scanner.
+    #[test]
+    fn lists_of_numbers_end_and_fail_where_serde_json_says(
+        numbers in proptest::collection::vec("0|[1-9][0-9]{0,8}|-[1-9]|[0-9]{2,3}|[1-9]\\.[0-9]", 1..40),
+        gaps in proptest::collection::vec(",|, | ,|,  |,\n|,\"a\",|,\\[3,4\\],|;", 40),
+        nested in proptest::bool::ANY,
+    ) {
+        let mut list = String::new();
+        for (number, gap) in numbers.iter().zip(&gaps) {
+            list += number;
+            list += gap;
+        }
+        list += "7";
+        let text = if nested { format!("{{\"a\":[[{list}],2]}}") } else { format!("[{list}]") };
+        let known = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
+        proptest::prop_assert_eq!(fault(&text).is_none(), known, "{}", text);
+    }
+}
