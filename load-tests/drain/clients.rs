@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tandem::testkit::client::RawClient;
+use tandem::testkit::client::{BodyEnd, H2Client, RawClient};
 use tandem::testkit::fixtures::post;
 use tandem::testkit::quiet::VIA;
 use tokio::net::TcpStream;
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 impl Load {
-    pub(crate) fn start(routers: &[Router], clients: usize, requests: u64) -> Self {
+    pub(crate) fn start(routers: &[Router], clients: usize, requests: u64, pace_ms: u64) -> Self {
         let (left, sent, stop) = (AtomicU64::new(requests), AtomicU64::new(0), AtomicBool::new(false));
         let shared = Arc::new(Shared { left, sent, stop });
         let answers: Arc<Mutex<BTreeMap<u16, u64>>> = Arc::default();
@@ -58,7 +58,9 @@ impl Load {
             by_router.push(Arc::clone(&sent));
             for n in 0..clients {
                 let random = fastrand::Rng::with_seed((number * clients + n) as u64);
-                let client = Client { router: number, front: router.front, random, open: None };
+                let pace = Duration::from_millis(pace_ms);
+                let client =
+                    Client { router: number, front: router.front, random, open: None, h2: None, pace };
                 tasks.push(tokio::spawn(client.run(
                     Arc::clone(&shared),
                     Arc::clone(&sent),
@@ -95,6 +97,9 @@ struct Client {
     front: SocketAddr,
     random: fastrand::Rng,
     open: Option<RawClient<TcpStream>>,
+    h2: Option<H2Client>,
+    /// Mean pause between two requests.
+    pace: Duration,
 }
 
 impl Client {
@@ -115,6 +120,9 @@ impl Client {
                 // An answer without an engine costs next to nothing: the storm would be of these.
                 sleep(Duration::from_millis(2)).await;
             }
+            if !self.pace.is_zero() {
+                sleep(self.pace.mul_f64(self.random.f64() * 2.0)).await;
+            }
         }
     }
 
@@ -122,8 +130,14 @@ impl Client {
         let random = &mut self.random;
         let model = ["plain", "plain", "pull", "rooms"][random.usize(..4)];
         let (stream, tokens, number) = (random.bool(), random.u32(1..6), random.u32(..));
+        let text = match () {
+            () if self.pace.is_zero() => String::new(),
+            () if random.u16(..500) == 0 => "of the kind that never ends ".repeat(1 << 15),
+            () if random.u8(..40) == 0 => "of some length ".repeat(7 << 10),
+            () => String::new(),
+        };
         let body = format!(
-            r#"{{"model":"{model}","messages":[{{"role":"user","content":"storm {number}"}}],"stream":{stream},"max_tokens":{tokens}}}"#
+            r#"{{"model":"{model}","messages":[{{"role":"user","content":"storm {number}{text}"}}],"stream":{stream},"max_tokens":{tokens}}}"#
         );
         let mut lines = vec![format!("{VIA}: {}", self.router)];
         if random.u8(..25) == 0 {
@@ -132,6 +146,9 @@ impl Client {
             lines.push(format!("X-Mock: {role}:{}", some[random.usize(..some.len())]));
         }
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        if !self.pace.is_zero() && random.u8(..8) == 0 {
+            return self.ask_h2(&lines, body).await;
+        }
         let request = post(CHAT, &lines, body);
         let leaves =
             (random.u8(..20) == 0).then(|| (Duration::from_micros(random.u64(500..40_000)), random.bool()));
@@ -164,6 +181,27 @@ impl Client {
                 if whole { status } else { 1 }
             }
             Err(_) => 1,
+        }
+    }
+
+    /// The same over HTTP/2, always to the end. A connection carries a few requests only: its client keeps all its frames.
+    async fn ask_h2(&mut self, lines: &[&str], body: String) -> u16 {
+        let mut client = match self.h2.take().filter(|_| self.random.u8(..20) != 0) {
+            Some(client) => client,
+            None => H2Client::connect(self.front).await,
+        };
+        let mut request = http::Request::post(format!("http://{}{CHAT}", self.front))
+            .header("content-type", "application/json");
+        for line in lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            request = request.header(name, value);
+        }
+        match client.request(request.body(()).unwrap(), body.into()).await {
+            Ok(answer) if answer.end == BodyEnd::Complete => {
+                self.h2 = Some(client);
+                answer.status.as_u16()
+            }
+            _ => 1,
         }
     }
 }

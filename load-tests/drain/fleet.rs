@@ -76,11 +76,13 @@ pub(crate) struct Fleet {
     pub(crate) done: Done,
     taken: Cell<Option<Instant>>,
     began: Instant,
+    /// Mean time between two events.
+    step: Duration,
 }
 
 impl Fleet {
     /// Three plain engines, and for each kind of pair two prefills and three decodes.
-    pub(crate) async fn new(api: &FakeKube, seed: u64) -> Self {
+    pub(crate) async fn new(api: &FakeKube, seed: u64, step_ms: u64) -> Self {
         // Addresses of this run alone, so that a port is free again for the next Pod there.
         let own = std::process::id().to_be_bytes();
         let mut slots = Vec::new();
@@ -105,6 +107,7 @@ impl Fleet {
             done: Done::default(),
             taken: Cell::new(None),
             began: now(),
+            step: Duration::from_millis(step_ms),
         };
         for index in 0..fleet.slots.len() {
             fleet.create(index).await;
@@ -166,7 +169,7 @@ impl Fleet {
             Some(_) if is_ill(&self.slots[index]) => self.restore(index, routers).await,
             Some(_) => self.harm(index, reports, routers).await,
         }
-        sleep(Duration::from_micros(self.random.u64(500..40_000))).await;
+        sleep(self.step.mul_f64(self.random.f64() * 2.0)).await;
     }
 
     async fn harm(&mut self, index: usize, reports: &Mutex<Reports>, routers: &[Router]) {

@@ -51,6 +51,25 @@ struct Args {
     /// Longest run, seconds: no new request after it.
     #[arg(long, default_value_t = 1200)]
     limit: u64,
+    #[command(flatten)]
+    calm: Calm,
+}
+
+/// For a run of an hour beside other work (`load-tests/soak.py`): nothing of it is set in the storm.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct Calm {
+    /// Mean pause of a client between two requests, milliseconds; above 0 some requests are large and some come over HTTP/2.
+    #[arg(long, default_value_t = 0)]
+    pace: u64,
+    /// Mean time between two events of the fleet, milliseconds.
+    #[arg(long, default_value_t = 20)]
+    step: u64,
+    /// Time between two reports of a router, milliseconds.
+    #[arg(long, default_value_t = 5)]
+    every: u64,
+    /// Seconds for which the routers are left alone at the end, for who looks at them from outside.
+    #[arg(long, default_value_t = 0)]
+    quiet: u64,
 }
 
 #[tokio::main(worker_threads = 2)]
@@ -67,19 +86,20 @@ async fn main() -> ExitCode {
 
 async fn run(args: &Args) -> Result<(), String> {
     let api = FakeKube::with_replicas(ROUTERS);
-    let mut fleet = Fleet::new(&api, args.seed).await;
+    let mut fleet = Fleet::new(&api, args.seed, args.calm.step).await;
     let reports = Arc::new(Mutex::new(Reports::new(ROUTERS, Limits { slack: SLACK, stale: Duration::ZERO })));
     let mut routers = Vec::new();
     for n in 0..ROUTERS {
         routers.push(Router::start(n, &api).await);
     }
     let wrong = Wrong::default();
-    let read = |router: &Router| router.read(Arc::clone(&reports), Arc::clone(&wrong));
+    let every = Duration::from_millis(args.calm.every);
+    let read = |router: &Router| router.read(every, Arc::clone(&reports), Arc::clone(&wrong));
     let readers: Vec<_> = routers.iter().map(read).collect();
     let lag = Lag::start();
     let seen = Seen { reports: &reports, wrong: &wrong, lag: &lag };
     fleet.all_selectable(&reports).await?;
-    let load = Load::start(&routers, args.clients, args.requests);
+    let load = Load::start(&routers, args.clients, args.requests, args.calm.pace);
     let (began, mut logs) = (now(), Logs::default());
     let limit = Duration::from_secs(args.limit);
     let stormy = storm(&mut fleet, &mut logs, (&seen, &routers, &load), limit).await;
@@ -109,6 +129,10 @@ async fn run(args: &Args) -> Result<(), String> {
         return Err(format!("{outcomes} outcomes of {} requests, {left} of which left", load.sent()));
     }
     show(&load, took, &fleet, &reports.lock(), &logs, &lag, (zero, outcomes));
+    if args.calm.quiet > 0 {
+        eprintln!("quiet for {} s", args.calm.quiet);
+        sleep(Duration::from_secs(args.calm.quiet)).await;
+    }
     Ok(())
 }
 

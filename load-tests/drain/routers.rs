@@ -23,9 +23,6 @@ use super::fleet::{LEASE, NAMES};
 /// What was wrong with a report.
 pub(crate) type Wrong = Arc<Mutex<Option<String>>>;
 
-/// Between two reports of one router.
-const EVERY: Duration = Duration::from_millis(5);
-
 /// A running router, ended with its owner.
 #[derive(Debug)]
 pub(crate) struct Router {
@@ -111,7 +108,7 @@ impl Router {
     }
 
     /// Reads its report again and again; until one is wrong, which then stands in `wrong`.
-    pub(crate) fn read(&self, reports: Arc<Mutex<Reports>>, wrong: Wrong) -> JoinHandle<()> {
+    pub(crate) fn read(&self, every: Duration, reports: Arc<Mutex<Reports>>, wrong: Wrong) -> JoinHandle<()> {
         let (number, admin) = (self.number, self.admin);
         tokio::spawn(async move {
             let mut client = RawClient::connect(admin).await;
@@ -124,7 +121,7 @@ impl Router {
                 if let Err(wrong) = reports.lock().read(number, asked, got, &report) {
                     break wrong;
                 }
-                sleep(EVERY).await;
+                sleep(every).await;
             };
             wrong.lock().get_or_insert(format!("router {number}: {failed}"));
         })
@@ -140,12 +137,13 @@ impl Router {
         self.ask(&request).await.map(|(status, _)| status)
     }
 
-    /// Outcomes that it counted.
+    /// Outcomes that it counted, of requests that came to a service: others may ask here too, for none.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of requests")]
     pub(crate) async fn outcomes(&self) -> Option<u64> {
         let (_, body) = self.get("/metrics").await?;
         let scrape = Scrape::parse(&String::from_utf8_lossy(&body));
-        Some(scrape.sum("tandem_requests_total", &[]) as u64)
+        Some(NAMES.iter().map(|name| scrape.sum("tandem_requests_total", &[("service", name)])).sum::<f64>()
+            as u64)
     }
 }
 

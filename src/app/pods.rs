@@ -42,6 +42,7 @@ pub(super) fn thread(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    shared.metrics.tasks.watch("discovery", runtime.handle());
     thread::Builder::new().name("discovery".to_owned()).spawn(move || {
         runtime.block_on(async {
             let tasks = Tracker::default();

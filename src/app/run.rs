@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,7 @@ use super::split;
 use crate::admin::{self, AdminState};
 use crate::config::{self, Origin, RouterConfig};
 use crate::discovery::kube::KubeConnect;
-use crate::drain::{Phase, Phases, Signals, Tracker, run_sequence};
+use crate::drain::{Phase, Signals, Tracker, run_sequence};
 use crate::proxy::admission::keys;
 use crate::proxy::context::{Shared, Worker};
 use crate::proxy::listener::{Accepted, accept_loop, run_worker};
@@ -93,7 +94,8 @@ pub fn start(config: RouterConfig, origin: Option<Origin>, access: Option<File>)
     for (worker, lane) in workers {
         ended.push(traffic_thread(worker, lane)?);
     }
-    admin_thread(admin_listener.into_std()?, admin.clone(), Arc::clone(&phases))?;
+    admin_thread(admin_listener.into_std()?, admin.clone(), &shared)?;
+    shared.metrics.tasks.watch("main", &Handle::current());
     let tasks = Tracker::default();
     let versions = writer.versions();
     tasks.spawn("registry-writer", writer.run());
@@ -157,7 +159,9 @@ fn traffic_thread(
 ) -> anyhow::Result<oneshot::Receiver<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (done, ended) = oneshot::channel();
-    thread::Builder::new().name(format!("traffic-{}", worker.index)).spawn(move || {
+    let name = format!("traffic-{}", worker.index);
+    worker.shared.metrics.tasks.watch(&name, runtime.handle());
+    thread::Builder::new().name(name).spawn(move || {
         runtime.block_on(run_worker(worker, lane));
         let _ = done.send(());
     })?;
@@ -165,12 +169,10 @@ fn traffic_thread(
 }
 
 /// The admin listener outlives the front door: probes and scrapes are answered until the end.
-fn admin_thread(
-    listener: std::net::TcpListener,
-    state: AdminState,
-    phases: Arc<Phases>,
-) -> anyhow::Result<()> {
+fn admin_thread(listener: std::net::TcpListener, state: AdminState, shared: &Shared) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    shared.metrics.tasks.watch("admin", runtime.handle());
+    let phases = Arc::clone(&shared.phases);
     thread::Builder::new().name("admin".to_owned()).spawn(move || {
         runtime.block_on(async move {
             let served = async {

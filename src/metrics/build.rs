@@ -51,6 +51,10 @@ pub(super) fn loose_gauge(family: &Family) -> Result<IntGauge> {
     IntGauge::with_opts(opts(family))
 }
 
+pub(super) fn loose_gauge_vec(family: &Family) -> Result<IntGaugeVec> {
+    IntGaugeVec::new(opts(family), family.labels)
+}
+
 pub(super) fn loose_counter(family: &Family) -> Result<Counter> {
     Counter::with_opts(opts(family))
 }

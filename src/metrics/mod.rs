@@ -23,6 +23,7 @@ mod request;
 mod revision;
 mod router;
 mod source;
+mod tasks;
 mod vocabulary;
 
 pub use cohort::{CohortFamilies, CohortState, UNCOVERED};
@@ -34,6 +35,7 @@ pub use request::{NO_SERVICE, Observed, RequestFamilies, ServiceMetrics};
 pub use revision::{MAX_REVISIONS, Revision, RevisionMetrics, component};
 pub use router::{AccessLogMetrics, Held, ReloadMetrics, RouterMetrics};
 pub use source::{SourceFamilies, SourceMetrics};
+pub use tasks::RuntimeTasks;
 pub use vocabulary::Vocabulary;
 
 use std::sync::Arc;
@@ -61,6 +63,8 @@ pub struct Metrics {
     pub cohorts: CohortFamilies,
     /// Rollout objects; take one handle per service whose split comes from one.
     pub sources: SourceFamilies,
+    /// Tasks by runtime; whoever starts one says so.
+    pub tasks: RuntimeTasks,
 }
 
 impl Metrics {
@@ -78,7 +82,8 @@ impl Metrics {
         let discovery = DiscoveryFamilies::new(&main)?;
         let cohorts = CohortFamilies::new(&main)?;
         let sources = SourceFamilies::new(&main)?;
-        Ok(Arc::new(Self { main, fleet, router, requests, endpoints, discovery, cohorts, sources }))
+        let tasks = RuntimeTasks::new(&main)?;
+        Ok(Arc::new(Self { main, fleet, router, requests, endpoints, discovery, cohorts, sources, tasks }))
     }
 
     /// Text format 0.0.4 of everything that is not labelled by endpoint.

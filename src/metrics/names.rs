@@ -164,6 +164,8 @@ families! {
         "Contradictions between what an engine reports and its Pod's labels, by what it reported.";
     ENDPOINT_SERIES_DROPPED = "tandem_endpoint_series_dropped_total", Counter, [], Stable, Main,
         "Endpoints that got no series of their own because of the bound on endpoint series.";
+    RUNTIME_TASKS = "tandem_runtime_tasks", Gauge, ["thread"], Unstable, Main,
+        "Tasks that have not ended, by the thread whose runtime they run on.";
     BUILD_INFO = "tandem_build_info", Gauge, ["version"], Stable, Main,
         "Always 1; what is running.";
     PROCESS_CPU = "process_cpu_seconds_total", Counter, [], Stable, Main,

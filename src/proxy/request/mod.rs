@@ -19,10 +19,10 @@ mod host;
 pub mod id;
 pub mod key;
 pub(super) mod media;
+mod numbers;
 #[cfg(any(test, feature = "testing"))]
 pub mod oracle;
 pub mod peek;
-mod numbers;
 mod plain;
 pub mod route;
 pub mod scan;

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""An hour of mixed load with churn, faults and reloads: do memory, sockets, tasks and series stay flat? (S5)
+
+    cargo build --profile quick --bin tandem && cp target/quick/tandem /tmp/tandem
+    cargo build --profile quick --example drain && cp /tmp/tandem target/quick/tandem
+    python3 load-tests/soak.py                  # an hour; --seconds 120 for a look
+    python3 load-tests/soak.py --judge FILE     # judges the samples of an earlier run
+
+Load, churn and faults are the storm of drains (`drain/`), slowed down: three routers, 13 engines, Pods that are withdrawn, deleted and
+come back, an API server that is late and cuts its watches, engines that fail, clients that leave; its judge of in-flight reports works all
+the time. Beside it this program rewrites the routers' configuration every 20 s (one time in four with a mistake), sends what no client should,
+and reads processes and metrics every 5 s. Exit code 1: something grew, was left over, or the storm found a fault.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+from relay import procfs
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SAMPLE_S, RELOAD_S = 5, 20
+# Of a run: before that caches, pools and the allocator are still filling.
+WARM_UP = 1 / 6
+# How far the median of a part of the run may lie from that of the whole, and what is no news in any of them.
+PARTS, FLAT = 5, 0.05
+SLACK = {"rss_kib": 512, "sockets": 4, "files": 2, "threads": 4, "tasks": 6, "series": 20, "endpoint_series": 100}
+# Gauges that are 0 once nobody asks any more.
+ZERO = ("tandem_requests_in_flight", "tandem_buffered_bytes", "tandem_downstream_connections")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=3600)
+    parser.add_argument("--profile", default="quick", help="cargo profile of the built programs (default quick)")
+    parser.add_argument("--pace", type=int, default=250, help="mean pause of each of 36 clients, ms (default 250)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--judge", type=pathlib.Path, help="judge these samples and run nothing")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "load-tests" / "out" / "soak.json")
+    return parser.parse_args()
+
+
+def main():
+    args = arguments()
+    run = json.loads(args.judge.read_text()) if args.judge else soak(args)
+    if not args.judge:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(run, indent=1) + "\n")
+    wrong = judge(run)
+    show(run)
+    for each in wrong:
+        print(f"soak: {each}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def soak(args):
+    """The run: samples of each router, what was done beside it, and how the storm ended."""
+    folder = ROOT / "target" / args.profile
+    # The last samples are taken when the storm has let go of everything and upstream connections had time to be closed.
+    command = [folder / "examples" / "drain", "--requests", str(10 ** 9), "--limit", str(args.seconds), "--pace", str(args.pace),
+               "--step", "400", "--every", "50", "--quiet", "30", "--seed", str(args.seed)]
+    storm = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = Said(storm.stderr)
+    try:
+        routers = [Router(pid) for pid in children(storm)]
+        done = {"reloads": 0, "broken": 0, "garbage": 0}
+        stop = threading.Event()
+        beside = [threading.Thread(target=work, args=(routers, done, stop), daemon=True) for work in (reloading, misbehaving)]
+        for each in beside:
+            each.start()
+        samples = watch(storm, said, routers, stop, args.seconds)
+    finally:
+        storm.kill()
+    out = storm.stdout.read()
+    for each in beside:
+        each.join(10)
+    return {"seconds": args.seconds, "samples": samples, "beside": done, "storm": out.strip().splitlines(), "faults": said.faults}
+
+
+class Said:
+    """What the storm writes to stderr: progress, or a fault."""
+
+    def __init__(self, stream):
+        self.quiet, self.faults = False, []
+        threading.Thread(target=self.read, args=(stream,), daemon=True).start()
+
+    def read(self, stream):
+        for line in stream:
+            line = line.rstrip()
+            self.quiet |= line.startswith("quiet")
+            if not re.match(r" *\d+ s: |quiet", line):
+                self.faults.append(line)
+            print(time.strftime("%H:%M:%S"), line, flush=True)
+
+
+class Router:
+    def __init__(self, pid):
+        self.pid = pid
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        self.config = pathlib.Path(words[words.index(b"--config") + 1].decode())
+        self.text = self.config.read_text()
+        self.front = self.address(r"^listen: (\S+)")
+        self.admin = self.address(r"^admin: \{ listen: (\S+) \}")
+
+    def address(self, pattern):
+        host, port = re.search(pattern, self.text, re.MULTILINE)[1].rsplit(":", 1)
+        return host, int(port)
+
+    def page(self, path):
+        with urllib.request.urlopen(f"http://{self.admin[0]}:{self.admin[1]}{path}", timeout=20) as answer:
+            return answer.read().decode()
+
+    def sample(self):
+        """Resident memory, descriptors, threads, and of the metrics: how many series, tasks, and what is in flight."""
+        lines = [line for line in self.page("/metrics").splitlines() if line and not line.startswith("#")]
+        value = dict(line.rsplit(" ", 1) for line in lines)
+        fds = [target(self.pid, fd) for fd in procfs.listing(f"/proc/{self.pid}/fd")]
+        series = [line for line in self.page("/metrics/endpoints").splitlines() if line and not line.startswith("#")]
+        return {
+            "rss_kib": procfs.memory_kib(self.pid)[0],
+            "sockets": sum(fd.startswith("socket:") for fd in fds),
+            "files": sum(not fd.startswith("socket:") for fd in fds),
+            "threads": len(procfs.listing(f"/proc/{self.pid}/task")),
+            "tasks": sum(float(value[name]) for name in value if name.startswith("tandem_runtime_tasks{")),
+            "series": len(lines),
+            "endpoint_series": len(series),
+            "idle_upstream": total(series, "tandem_endpoint_idle_connections"),
+            "carried": total(series, "tandem_endpoint_carried") + total(series, "tandem_endpoint_in_flight"),
+            "cpu_s": procfs.cpu_seconds(self.pid),
+        } | {name: float(value[name]) for name in ZERO}
+
+
+def total(lines, family):
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(family + "{"))
+
+
+def target(pid, fd):
+    try:
+        return str(pathlib.Path(f"/proc/{pid}/fd/{fd}").readlink())
+    except OSError:
+        return ""
+
+
+def children(storm):
+    """The three routers, once they are up."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end and storm.poll() is None:
+        found = [pid for pid in procfs.family(storm.pid)[1:] if b"--config" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+        if len(found) == 3:
+            time.sleep(2)
+            return found
+        time.sleep(0.1)
+    sys.exit("soak: the storm did not start its routers")
+
+
+def watch(storm, said, routers, stop, seconds):
+    """Samples until the storm is over, and of its quiet end."""
+    samples, began = [], time.monotonic()
+    while storm.poll() is None:
+        at = time.monotonic() - began
+        quiet = said.quiet
+        if at > seconds - SAMPLE_S:
+            stop.set()
+        try:
+            samples.append({"at": round(at, 1), "quiet": quiet, "routers": [router.sample() for router in routers]})
+        except (OSError, KeyError, ValueError) as problem:
+            if storm.poll() is None and not quiet:
+                said.faults.append(f"no sample after {at:.0f} s: {problem!r}")
+        time.sleep(max(SAMPLE_S - (time.monotonic() - began - at), 0.1))
+    return samples
+
+
+def reloading(routers, done, stop):
+    """Another configuration again and again; one time in four it has a mistake, which must change nothing."""
+    dice = random.Random(2)
+    while not stop.wait(RELOAD_S):
+        broken = dice.random() < 0.25
+        limits = f"limits: {{ body: {dice.choice([8, 16, 64])}MiB, headers: {dice.choice([64, 100])}, in_flight: {dice.choice([0, 5000])} }}\n"
+        policy = dice.choice(["round_robin", "least_in_flight", "power_of_two"])
+        for router in routers:
+            text = limits + router.text.replace("    retries:", f"    policy: {{ prefill: {policy}, decode: {policy}, mixed: {policy} }}\n    retries:")
+            fresh = router.config.with_suffix(".new")
+            fresh.write_text(text.replace("threads: 1", "thraeds: 1") if broken else text)
+            fresh.rename(router.config)
+        done["broken" if broken else "reloads"] += 1
+
+
+def misbehaving(routers, done, stop):
+    """What no client should send, five times a second: each is answered with 4xx, or its connection closed."""
+    dice = random.Random(3)
+    while not stop.wait(0.2):
+        name = "%030x" % dice.getrandbits(120)
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: soak\r\nContent-Type: application/json\r\n"
+
+        def body(text):
+            return f"{head}Content-Length: {len(text)}\r\n\r\n{text}"
+        words = dice.choice([
+            body(f'{{"model":"{name}","messages":[]}}'),
+            body('{"model":"plain","messages":['),
+            body('{"model":1}'),
+            body("\x00" * 50),
+            f"GET /{name} HTTP/1.1\r\nHost: soak\r\n\r\n",
+            f"{name} / HTTP/1.1\r\nHost: soak\r\n\r\n",
+            f"{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+            f"{head}Transfer-Encoding: gzip\r\n\r\n",
+            f"{head}X-{name}: {name * 3000}\r\n\r\n",
+            f"{head}Content-Length: 900\r\n\r\n{{",
+            f"GET /v1/models HTTP/1.1\r\nHost: soak\r\nX-{name}: {name}\r\nX-Request-Id: {name}\r\n\r\n",
+            "\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + name, name[:3],
+        ])
+        try:
+            with socket.create_connection(dice.choice(routers).front, 2) as client:
+                client.settimeout(2)
+                client.sendall(words.encode())
+                if dice.random() < 0.7:
+                    client.recv(4096)
+        except OSError:
+            pass
+        done["garbage"] += 1
+
+
+def judge(run):
+    """What is wrong with a run: a list of sentences."""
+    wrong = [f"the storm: {line}" for line in run["faults"]]
+    if not any("contradictions" in line for line in run["storm"]):
+        wrong.append("the storm did not come to its end")
+    busy = [sample for sample in run["samples"] if not sample["quiet"] and WARM_UP * run["seconds"] <= sample["at"] < run["seconds"] - SAMPLE_S]
+    quiet = [sample for sample in run["samples"] if sample["quiet"]]
+    if len(busy) < 2 * PARTS or not quiet:
+        return [*wrong, f"{len(busy)} samples under load and {len(quiet)} of the quiet end are too few"]
+    for number in range(len(busy[0]["routers"])):
+        wrong += [f"router {number}: {each}" for each in growth(busy, number)]
+        last = quiet[-1]["routers"][number]
+        left = {name: last[name] for name in (*ZERO, "carried", "idle_upstream") if last[name]}
+        if left:
+            wrong.append(f"router {number}: left over at the end: {left}")
+        first = run["samples"][0]["routers"][number]
+        if last["tasks"] > first["tasks"] + SLACK["tasks"]:
+            wrong.append(f"router {number}: {last['tasks']:.0f} tasks at the end, {first['tasks']:.0f} at the start")
+    return wrong
+
+
+def growth(busy, number):
+    """Which figures of a router were not flat."""
+    found = []
+    for name, slack in SLACK.items():
+        medians = parts(busy, number, name)
+        middle = statistics.median(medians)
+        most = max(middle * FLAT, slack)
+        if any(abs(each - middle) > most for each in medians):
+            found.append(f"{name} is not flat: {', '.join(f'{each:.0f}' for each in medians)}")
+    return found
+
+
+def parts(busy, number, name):
+    """Medians of equal parts of the run."""
+    size = len(busy) / PARTS
+    cut = [busy[int(part * size):int((part + 1) * size)] for part in range(PARTS)]
+    return [statistics.median(sample["routers"][number][name] for sample in part) for part in cut]
+
+
+def show(run):
+    """A table for the documentation: of each router the median of each part under load, and the quiet end."""
+    busy = [sample for sample in run["samples"] if not sample["quiet"] and WARM_UP * run["seconds"] <= sample["at"] < run["seconds"] - SAMPLE_S]
+    quiet = [sample for sample in run["samples"] if sample["quiet"]]
+    if len(busy) < PARTS or not quiet:
+        return
+    print(f"| router | figure |{''.join(f' part {part + 1} |' for part in range(PARTS))} most | quiet end |")
+    print("|---|---|" + "---|" * (PARTS + 2))
+    for number in range(len(busy[0]["routers"])):
+        for name in SLACK:
+            cells = [f"{each:,.0f}" for each in parts(busy, number, name)]
+            most = max(sample["routers"][number][name] for sample in busy)
+            print(f"| {number} | {name} | {' | '.join(cells)} | {most:,.0f} | {quiet[-1]['routers'][number][name]:,.0f} |")
+    print(f"\nreloads {run['beside']['reloads']}, broken ones {run['beside']['broken']}, garbage {run['beside']['garbage']}")
+    print("\n".join(run["storm"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
