@@ -66,6 +66,13 @@ pub(crate) fn run(bench: &mut Bench) {
                 bench.of(&format!("select/{policy_name}, {cohorts_name}, {count}"), 16, || {
                     one(&service, None)
                 });
+                if cohorts == 1 && policy == Policy::LeastInFlight {
+                    let _held: Vec<_> =
+                        service.cohorts[0].of(Role::Mixed).iter().map(|e| Hold::take(e).unwrap()).collect();
+                    bench.of(&format!("select/{policy_name}, one cohort, all busy, {count}"), 16, || {
+                        one(&service, None)
+                    });
+                }
                 if cohorts > 1 {
                     let sticky = || one(&service, Some(&StickyKey::new("llm", b"session-0199a7c27f10")));
                     bench.of(&format!("select/{policy_name}, sticky, {count}"), 16, sticky);

@@ -1,6 +1,5 @@
 //! The policies. They read load, never write it: the hold that follows is the load.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic;
 
@@ -63,22 +62,44 @@ fn nth<'a>(
 fn least(all: &[Arc<Endpoint>], usable: &impl Fn(&Endpoint) -> bool) -> Option<Hold<Endpoint>> {
     // A refused hold (withdrawn meanwhile) makes the endpoint unusable, so this ends.
     loop {
-        let (mut best, mut fewest, mut ties) = (None, u64::MAX, 0u32);
-        for endpoint in all.iter().filter(|e| usable(e)) {
-            let holds = endpoint.holds();
-            ties = match holds.cmp(&fewest) {
-                Ordering::Less => 1,
-                Ordering::Equal => ties + 1,
-                Ordering::Greater => continue,
-            };
-            if ties == 1 || fastrand::u32(..ties) == 0 {
-                (best, fewest) = (Some(endpoint), holds);
-            }
-        }
-        if let Ok(hold) = Hold::take(best?) {
+        let idle = |e: &Endpoint| e.holds() == 0 && usable(e);
+        // None has fewer than an idle one, and among these a draw is fair: most often nobody else need be looked at.
+        let best = drawn(all, IDLE_DRAWS, idle).or_else(|| fewest(all, usable))?;
+        if let Ok(hold) = Hold::take(best) {
             return Some(hold);
         }
     }
+}
+
+/// Draws in search of an idle endpoint.
+const IDLE_DRAWS: usize = 4;
+/// Ties up to here are drawn for one by one as they are met, which takes as long as looking at five more endpoints each.
+const FEW_TIES: usize = 8;
+
+/// The one to choose after a look at all of them.
+fn fewest<'a>(all: &'a [Arc<Endpoint>], usable: &impl Fn(&Endpoint) -> bool) -> Option<&'a Arc<Endpoint>> {
+    let (mut best, mut fewest, mut ties) = (None, u64::MAX, 0);
+    for endpoint in all {
+        let holds = endpoint.holds();
+        if holds > fewest || !usable(endpoint) {
+            continue;
+        }
+        ties = if holds < fewest { 1 } else { ties + 1 };
+        if ties == 1 || (ties <= FEW_TIES && fastrand::usize(..ties) == 0) {
+            (best, fewest) = (Some(endpoint), holds);
+        }
+    }
+    if ties <= FEW_TIES {
+        return best;
+    }
+    // So many that a draw soon meets one; that none does happens once in ten million times, or where loads have changed.
+    let draws = 16 * all.len() / ties;
+    drawn(all, draws, |e| e.holds() == fewest && usable(e)).or(best)
+}
+
+/// The first of some random endpoints that is right.
+fn drawn(all: &[Arc<Endpoint>], draws: usize, right: impl Fn(&Endpoint) -> bool) -> Option<&Arc<Endpoint>> {
+    (0..draws).filter_map(|_| all.get(fastrand::usize(..all.len().max(1)))).find(|e| right(e))
 }
 
 /// The less loaded of two different random ones.
@@ -111,3 +132,7 @@ fn two_below(n: usize) -> Option<(usize, usize)> {
     let a = (n > 0).then(|| fastrand::usize(..n))?;
     Some((a, if n > 1 { (a + fastrand::usize(1..n)) % n } else { a }))
 }
+
+#[cfg(test)]
+#[path = "tests/policy.rs"]
+mod tests;
