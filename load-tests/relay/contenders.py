@@ -10,10 +10,11 @@ import shutil
 import subprocess
 from dataclasses import dataclass, field
 
-from . import machine, pairs
+from . import envoy, machine, pairs
 
 #: Of the shapes with one leg; `pairs` has the others.
-NAMES = ("direct", "haproxy", "haproxy-cork", "nginx", "tandem", "haproxy+log", "nginx+log", "tandem+log")
+NAMES = ("direct", "haproxy", "haproxy-cork", "nginx", "envoy", "tandem", "haproxy+log", "nginx+log", "envoy+log",
+         "tandem+log")
 
 # http-no-delay, because without it a response that goes on is sent with MSG_MORE: an event waits for the next one, or
 # 200 ms where none comes. That is cheaper, and no way to stream tokens. "haproxy-cork" is HAProxy without the option, for
@@ -136,14 +137,16 @@ class Contender:
                 user="user root;" if os.geteuid() == 0 else "",
                 log=f"{log} combined" if log else "off"))
             return [self.binary, "-p", str(scratch), "-c", str(config), "-e", str(scratch / "nginx.error.log")], False
+        if self.kind == "envoy":
+            return envoy.command(self.binary, scratch, ports, log), False
         return [self.binary, "router", "--worker", f"http://127.0.0.1:{ports.engine}", *pairs.tandem(ports, log)], False
 
-    def find(self, tools, _peers):
+    def find(self, tools, peers):
         """Looks for its program; False where there is none."""
         if self.kind == "direct":
             self.version = "no router in between"
             return True
-        self.binary = str(tools.tandem) if self.kind == "tandem" else locate(self.kind)
+        self.binary = str(tools.tandem) if self.kind == "tandem" else locate(self.kind, peers)
         self.version = version(self.kind, self.binary) if self.binary else ""
         return bool(self.binary)
 
@@ -164,11 +167,16 @@ def available(wanted, tools, peers):
     return found, [f"{name} is not installed and is left out" for name in missing]
 
 
-def locate(kind):
-    return shutil.which(kind, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+def locate(kind, peers):
+    """Its program: in an environment of `peers`, on PATH, or where Debian keeps servers."""
+    folders = [*pairs.environments(peers), os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]
+    found = shutil.which(kind, path=os.pathsep.join(map(str, folders)))
+    return envoy.program(found) if kind == "envoy" else found
 
 
 def version(kind, binary):
+    if kind == "envoy":
+        return envoy.version(binary)
     words = [binary, "--version" if kind == "tandem" else "-v"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     lines = (done.stdout + done.stderr).strip().splitlines()

@@ -74,12 +74,12 @@ class Pair:
             self.binary = str(tools.tandem)
             self.version = first_line([self.binary, "--version"])
             return True
-        self.binary = interpreter(self.name, peers) or ""
-        if self.binary:
+        for self.binary in interpreters(self.name, peers):
             ask = f"from importlib import metadata; print(metadata.version({self.name!r}))"
-            number = first_line([self.binary, "-c", ask])
-            self.version = f"{self.name} {number}" if number else ""
-        return bool(self.version)
+            if number := first_line([self.binary, "-c", ask]):
+                self.version = f"{self.name} {number}"
+                return True
+        return False
 
 
 def tandem(ports, log=None):
@@ -88,17 +88,24 @@ def tandem(ports, log=None):
             "--access-log", str(log) if log else "off", "--shutdown-delay", "0s", "--grace", "1s"]
 
 
-def interpreter(name, folder):
-    """The Python that has the peer: the one in `folder`, or the one its program on PATH names in its first line."""
-    if folder:
-        found = folder.resolve() / "python3"
-        return str(found) if found.exists() else None
+def interpreters(name, peers):
+    """Pythons that may have the peer: those of the environments, or the one its program on PATH names in its first line."""
+    if peers:
+        return [str(folder / "python3") for folder in environments(peers)]
     script = shutil.which(name)
     if not script:
-        return None
+        return []
     with pathlib.Path(script).open(encoding="utf-8", errors="replace") as lines:
         first = lines.readline().strip()
-    return first[2:] if first.startswith("#!") else None
+    return [first[2:]] if first.startswith("#!") else []
+
+
+def environments(peers):
+    """The folders with programs of the Python environments in `peers`: it is one of them, or holds some."""
+    if not peers:
+        return []
+    found = [peers, peers / "bin", *sorted(peers.glob("*/bin"))]
+    return [folder.resolve() for folder in found if (folder / "python3").exists()]
 
 
 def first_line(words):
