@@ -3,7 +3,7 @@
 
     python3 load-tests/compare.py            # one leg; release build, five rounds, some minutes
     python3 load-tests/compare.py --quick    # one to three minutes: for a look, not for a claim
-    python3 load-tests/compare.py --shapes pd-chat,pd-saturated,pd-prompt    # prefill and decode
+    python3 load-tests/compare.py --all      # with prefill and decode too: over an hour
 
 What is measured and how to read it: load-tests/README.md. Needs Python 3.9+, Linux, two CPUs, cargo; a peer that is not
 installed is left out with a notice.
@@ -27,6 +27,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and three rounds")
     parser.add_argument("--rounds", type=int, help="rounds, each with every contender (default 5, quick 3)")
+    parser.add_argument("--all", action="store_true", help="every shape, with one leg and with two")
     parser.add_argument("--shapes", help=f"comma-separated part of {','.join(shapes.NAMES)} "
                         "(default: those of one leg)")
     parser.add_argument("--contenders", help="comma-separated part of "
@@ -60,7 +61,7 @@ def chosen(text, names, what, default=None):
 def main():
     args = arguments()
     machine.require({args.router_cpu, args.load_cpu})
-    picked = shapes.table(args.quick, chosen(args.shapes, shapes.NAMES, "shape", shapes.ONE_LEG))
+    picked = shapes.table(args.quick, chosen(args.shapes, shapes.NAMES, "shape", shapes.NAMES if args.all else shapes.ONE_LEG))
     everybody = contenders.everybody()
     names = chosen(args.contenders, [each.name for each in everybody], "contender")
     wanted = [each for each in everybody if each.name in names and any(map(each.runs, picked))]
@@ -83,6 +84,7 @@ def main():
         "realtime": args.realtime,
         "machine": machine.describe(),
         "contenders": {each.name: each.version for each in field},
+        "wires": {each.name: each.wire for each in field},
         "peers": [each.name for each in field if each.peer],
         "shapes": [shape.describe() for shape in picked],
         "cells": cells,
