@@ -115,29 +115,39 @@ fn body_of(answer: &Bytes) -> &[u8] {
 pub(crate) fn run(bench: &mut Bench) {
     let answer = inputs::answer();
     let whole = body_of(&answer).len();
-    let events: Vec<String> = (0..200).map(event).chain([DONE.to_owned()]).collect();
-    let streamed = events.iter().map(String::len).sum();
-    let head = Bytes::from_static(STREAM_HEAD.as_bytes());
-    let chunks = events.iter().map(|event| Bytes::from(chunk(event)));
-    let stream: Vec<Bytes> = [head].into_iter().chain(chunks).chain([Bytes::from("0\r\n\r\n")]).collect();
-
-    let at = |name: &str| vec![format!("{name}:80")];
-    let pairs = |engine| pairs_config(engine, &at("prefill"), &at("decode"));
-    let vllm = EngineKind::Vllm(VllmConnector::Nixl);
     let handed = inputs::with_head(std::str::from_utf8(&inputs::prefilled(16)).unwrap());
     let one = || Engines { prefill: vec![], other: vec![answer.clone()] };
     let two = |prefill: &Bytes| Engines { prefill: vec![prefill.clone()], other: vec![answer.clone()] };
-    let streaming = Engines { prefill: vec![], other: stream };
     let rows = [
-        ("chat/one leg", config(&at("engine")), one(), 200, whole),
-        ("chat/one leg, 108 KB", config(&at("engine")), one(), 108 << 10, whole),
-        ("chat/SGLang pair", pairs(EngineKind::Sglang), two(&answer), 200, whole),
-        ("chat/vLLM pair", pairs(vllm), two(&handed), 200, whole),
-        ("chat/stream of 200 events, one leg", config(&at("engine")), streaming, 200, streamed),
+        ("chat/one leg", whole_engine(), one(), 200),
+        ("chat/one leg, 108 KB", whole_engine(), one(), 108 << 10),
+        ("chat/SGLang pair", pair(EngineKind::Sglang), two(&answer), 200),
+        ("chat/vLLM pair", pair(EngineKind::Vllm(VllmConnector::Nixl)), two(&handed), 200),
     ];
-    for (name, config, engines, len, length) in rows {
-        chat(bench, name, config, engines, &inputs::chat(len, name.contains("stream")), length);
+    for (name, config, engines, len) in rows {
+        chat(bench, name, config, engines, &inputs::chat(len, false), whole);
     }
+    streams(bench, 200);
+}
+
+/// A stream of so many events, a read each.
+pub(crate) fn streams(bench: &mut Bench, count: usize) {
+    let events: Vec<String> = (0..count).map(event).chain([DONE.to_owned()]).collect();
+    let length = events.iter().map(String::len).sum();
+    let head = Bytes::from_static(STREAM_HEAD.as_bytes());
+    let chunks = events.iter().map(|event| Bytes::from(chunk(event)));
+    let stream: Vec<Bytes> = [head].into_iter().chain(chunks).chain([Bytes::from("0\r\n\r\n")]).collect();
+    let name = format!("chat/stream of {count} events, one leg");
+    let engines = Engines { prefill: vec![], other: stream };
+    chat(bench, &name, whole_engine(), engines, &inputs::chat(200, true), length);
+}
+
+fn whole_engine() -> RouterConfig {
+    config(&["engine:80".to_owned()])
+}
+
+fn pair(engine: EngineKind) -> RouterConfig {
+    pairs_config(engine, &["prefill:80".to_owned()], &["decode:80".to_owned()])
 }
 
 fn chat(bench: &mut Bench, name: &str, config: RouterConfig, engines: Engines, body: &Bytes, length: usize) {
