@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from relay import build, contenders, machine, measure, report, shapes
+from relay import build, contenders, machine, measure, report, shapes, syscalls
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -30,6 +30,7 @@ def arguments():
     parser.add_argument("--all", action="store_true", help="every shape, with one leg and with two")
     parser.add_argument("--shapes", help=f"comma-separated part of {','.join(shapes.NAMES)} "
                         "(default: those of one leg)")
+    parser.add_argument("--syscalls", action="store_true", help="count system calls and nothing else: one round, small sizes")
     parser.add_argument("--contenders", help="comma-separated part of "
                         + ",".join(each.name for each in contenders.everybody()))
     parser.add_argument("--peers", type=pathlib.Path, help="folder with the Python environments of "
@@ -44,7 +45,9 @@ def arguments():
     parser.add_argument("--realtime", action="store_true", help="on a shared machine, go before its other programs: "
                         "the router in the real-time class, the load at the highest priority (needs root)")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "out" / "results.json")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.quick |= args.syscalls
+    return args
 
 
 def chosen(text, names, what, default=None):
@@ -61,6 +64,9 @@ def chosen(text, names, what, default=None):
 def main():
     args = arguments()
     machine.require({args.router_cpu, args.load_cpu})
+    counter = syscalls.tool() if args.syscalls else None
+    if args.syscalls and not counter:
+        sys.exit("compare: neither perf (with tracepoints, as root) nor strace is here")
     picked = shapes.table(args.quick, chosen(args.shapes, shapes.NAMES, "shape", shapes.NAMES if args.all else shapes.ONE_LEG))
     everybody = contenders.everybody()
     names = chosen(args.contenders, [each.name for each in everybody], "contender")
@@ -69,11 +75,12 @@ def main():
     field, notices = contenders.available(wanted, tools, args.peers)
     for notice in notices:
         print(f"compare: {notice}", file=sys.stderr)
-    rounds = args.rounds or (3 if args.quick else 5)
-    patience = args.patience if args.patience is not None else (1 if args.quick else 3)
+    rounds = args.rounds or (1 if counter else 3 if args.quick else 5)
+    patience = args.patience if args.patience is not None else (0 if counter else 1 if args.quick else 3)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="relay-load-") as scratch:
         bench = measure.Bench(tools, pathlib.Path(scratch), args.router_cpu, args.load_cpu, args.realtime)
+        bench.counter = counter
         with bench.engine():
             cells = run_rounds(bench, field, picked, rounds, patience)
     result = {
@@ -82,6 +89,7 @@ def main():
         "quick": args.quick,
         "rounds": rounds,
         "realtime": args.realtime,
+        "counter": counter,
         "machine": machine.describe(),
         "contenders": {each.name: each.version for each in field},
         "wires": {each.name: each.wire for each in field},

@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python3 -m compileall -q load-tests
+python3 -m unittest discover -q -s load-tests/relay -t load-tests
 cargo build --quiet --bin tandem --example fake_engine --example loadgen --example drain --example rollout
 target=${CARGO_TARGET_DIR:-target}/debug
 router= schedule=

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from . import procfs, shapes
+from . import procfs, shapes, syscalls
 from .contenders import Ports
 from .process import free_port, placed, running, wait_for
 
@@ -27,6 +27,8 @@ class Bench:
         self.router_place = placed(router_cpu, realtime, may_wait=False)
         self.load_place = placed(load_cpu, realtime, may_wait=True)
         self.realtime = realtime
+        #: What counts system calls, where they are counted.
+        self.counter = None
         # Every shape takes as many of them as it has engines.
         self.decodes, self.prefills = ([free_port() for _ in range(shapes.MOST)] for _ in range(2))
         self.engine_port = self.decodes[0]
@@ -92,13 +94,16 @@ class Bench:
             raise RuntimeError(f"warm-up: {warm['faults']}, engine: {self.legs()}")
         if shape.pd:
             self.legs()
-        before = self.reading(pid)
+        before, counts = self.reading(pid), None
         if shape.unit == "stream":
             load, during = self.hold(shape, to, pid)
         else:
-            load = self.generate([*to, *shape.command(self.scratch)])
+            with self.counting(pid) as counts:
+                load = self.generate([*to, *shape.command(self.scratch)])
             during = self.reading(pid)
         cell = {"load": load, "lines_before": warm["requests"]}
+        if counts:
+            cell["syscalls"] = counts
         if shape.pd:
             cell["legs"] = self.legs()
             if cell["legs"] != self.right_legs(contender.wire, load["requests"], ports):
@@ -110,6 +115,12 @@ class Bench:
             # In the real-time class the others had only what the router left.
             cell["disturbed"] = cell["taken"] > CROWDED and not self.realtime
         return cell
+
+    def counting(self, pid):
+        """Counts the router's system calls, if that is what is asked for."""
+        if self.counter is None or pid is None:
+            return contextlib.nullcontext()
+        return syscalls.counted(pid, self.counter, self.scratch)
 
     @staticmethod
     def right_legs(wire, requests, ports):

@@ -13,9 +13,11 @@ def text(result):
     parts = [f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']}; {result['rounds']} rounds, "
              f"{result['seconds']} s{', QUICK' if result['quick'] else ''}{', real-time class' if result['realtime'] else ''}"]
     parts += dict.fromkeys(result["contenders"].values())
+    if result["counter"]:
+        parts.append(f"system calls counted by {result['counter']}")
     for shape in result["shapes"]:
-        parts.append("\n" + section(shape, result))
-    shared = sum(disturbed(cell) for cell in result["cells"])
+        parts.append("\n" + (calls if result["counter"] else section)(shape, result))
+    shared = 0 if result["counter"] else sum(disturbed(cell) for cell in result["cells"])
     if shared:
         parts.append(f"\nNOT A QUIET MACHINE: in {shared} cells other programs used over {CROWDED:.0%} of the router's CPU. "
                      "Work piles up meanwhile and looks cheaper (events) or dearer (caches) than it is; such cells are left "
@@ -40,6 +42,28 @@ def section(shape, result):
                       "peer": lambda key: best(key, used, result["peers"])}
             rows.append([name + mark, f"{len(mine)}/{len(cells[name])}", *[column(mine, beside) for _, column in columns]])
     return f"### {shape['name']}: {shape['what']}\n\n" + grid(["", "cells", *[title for title, _ in columns]], rows)
+
+
+def calls(shape, result):
+    """System calls for each request or event, all and by name."""
+    unit = "event" if shape["unit"] in ("event", "trace") else "request"
+    counts = {name: median_of_calls([cell for cell in result["cells"] if cell["shape"] == shape["name"]
+                                     and cell["contender"] == name and "syscalls" in cell], unit)
+              for name in result["contenders"]}
+    counts = {name: mine for name, mine in counts.items() if mine}
+    # What hardly anybody does is in the sum only.
+    names = {name: max(mine.get(name, 0) for mine in counts.values()) for mine in counts.values() for name in mine}
+    names = sorted((name for name in names if names[name] >= 0.02), key=lambda name: (name != "all", -names[name]))
+    rows = [[name, *(f"{mine.get(each, 0):.2f}" for each in names)]
+            for name, mine in counts.items()]
+    return f"### {shape['name']}: {shape['what']}; for each {unit}\n\n" + grid(["", *names], rows)
+
+
+def median_of_calls(cells, unit):
+    """By name, for each request or event."""
+    names = {name for cell in cells for name in cell["syscalls"]}
+    return {name: statistics.median(cell["syscalls"].get(name, 0) / cell["load"][unit + "s"] for cell in cells)
+            for name in names}
 
 
 def disturbed(cell):
