@@ -28,7 +28,7 @@ use crate::inputs::{self, DONE, STREAM_HEAD, chunk, event};
 
 /// What each engine answers, piece by piece; a read gets one.
 #[derive(Debug)]
-struct Engines {
+pub(crate) struct Engines {
     prefill: Vec<Bytes>,
     other: Vec<Bytes>,
 }
@@ -112,34 +112,49 @@ fn body_of(answer: &Bytes) -> &[u8] {
     &answer[end + 4..]
 }
 
-pub(crate) fn run(bench: &mut Bench) {
+/// A request and those who answer it.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) config: RouterConfig,
+    pub(crate) engines: Engines,
+    pub(crate) body: Bytes,
+    /// Of the client's answer, without its head.
+    length: usize,
+}
+
+pub(crate) fn cases() -> Vec<Case> {
     let answer = inputs::answer();
-    let whole = body_of(&answer).len();
+    let length = body_of(&answer).len();
     let handed = inputs::with_head(std::str::from_utf8(&inputs::prefilled(16)).unwrap());
     let one = || Engines { prefill: vec![], other: vec![answer.clone()] };
     let two = |prefill: &Bytes| Engines { prefill: vec![prefill.clone()], other: vec![answer.clone()] };
-    let rows = [
+    let plain = [
         ("chat/one leg", whole_engine(), one(), 200),
         ("chat/one leg, 108 KB", whole_engine(), one(), 108 << 10),
         ("chat/SGLang pair", pair(EngineKind::Sglang), two(&answer), 200),
         ("chat/vLLM pair", pair(EngineKind::Vllm(VllmConnector::Nixl)), two(&handed), 200),
     ];
-    for (name, config, engines, len) in rows {
-        chat(bench, name, config, engines, &inputs::chat(len, false), whole);
-    }
-    streams(bench, 200);
+    let plain = plain.into_iter().map(|(name, config, engines, size)| {
+        let body = inputs::chat(size, false);
+        Case { name: name.to_owned(), config, engines, body, length }
+    });
+    plain.chain([stream(200)]).collect()
 }
 
 /// A stream of so many events, a read each.
-pub(crate) fn streams(bench: &mut Bench, count: usize) {
+pub(crate) fn stream(count: usize) -> Case {
     let events: Vec<String> = (0..count).map(event).chain([DONE.to_owned()]).collect();
-    let length = events.iter().map(String::len).sum();
     let head = Bytes::from_static(STREAM_HEAD.as_bytes());
     let chunks = events.iter().map(|event| Bytes::from(chunk(event)));
-    let stream: Vec<Bytes> = [head].into_iter().chain(chunks).chain([Bytes::from("0\r\n\r\n")]).collect();
-    let name = format!("chat/stream of {count} events, one leg");
-    let engines = Engines { prefill: vec![], other: stream };
-    chat(bench, &name, whole_engine(), engines, &inputs::chat(200, true), length);
+    let pieces = [head].into_iter().chain(chunks).chain([Bytes::from("0\r\n\r\n")]).collect();
+    Case {
+        name: format!("chat/stream of {count} events, one leg"),
+        config: whole_engine(),
+        engines: Engines { prefill: vec![], other: pieces },
+        body: inputs::chat(200, true),
+        length: events.iter().map(String::len).sum(),
+    }
 }
 
 fn whole_engine() -> RouterConfig {
@@ -150,7 +165,8 @@ fn pair(engine: EngineKind) -> RouterConfig {
     pairs_config(engine, &["prefill:80".to_owned()], &["decode:80".to_owned()])
 }
 
-fn chat(bench: &mut Bench, name: &str, config: RouterConfig, engines: Engines, body: &Bytes, length: usize) {
+pub(crate) fn chat(bench: &mut Bench, case: Case) {
+    let Case { name, config, engines, body, length } = case;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     // Nothing that is made here needs to be told that the end is near.
@@ -159,5 +175,5 @@ fn chat(bench: &mut Bench, name: &str, config: RouterConfig, engines: Engines, b
         worker(config, engines)
     };
     let request = || Request::from_parts(inputs::parts(body.len()), Full::new(body.clone()));
-    bench.with(name, 4, request, |request| runtime.block_on(ask(&worker, &down, request, length)));
+    bench.with(&name, 4, request, |request| runtime.block_on(ask(&worker, &down, request, length)));
 }
