@@ -97,6 +97,7 @@ def main():
         "shapes": [shape.describe() for shape in picked],
         "cells": cells,
     }
+    result["tables"] = report.tables(result)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=1) + "\n")
     print(report.text(result))

@@ -30,6 +30,18 @@ def text(result):
 
 
 def section(shape, result):
+    head, rows = table(shape, result)
+    return f"### {shape['name']}: {shape['what']}\n\n" + grid(head, rows)
+
+
+def tables(result):
+    """The tables as they are printed, by shape, for whoever reads the JSON."""
+    make = calls_table if result["counter"] else table
+    return {shape["name"]: dict(zip(("columns", "rows"), make(shape, result))) for shape in result["shapes"]}
+
+
+def table(shape, result):
+    """Titles and rows."""
     cells = {name: [cell for cell in result["cells"]
                     if cell["shape"] == shape["name"] and cell["contender"] == name and not cell.get("invalid")]
              for name in result["contenders"]}
@@ -41,12 +53,20 @@ def section(shape, result):
             beside = {"haproxy": base_of(name, used), "direct": floor_of(name, used, result),
                       "peer": lambda key: best(key, used, result["peers"])}
             rows.append([name + mark, f"{len(mine)}/{len(cells[name])}", *[column(mine, beside) for _, column in columns]])
-    return f"### {shape['name']}: {shape['what']}\n\n" + grid(["", "cells", *[title for title, _ in columns]], rows)
+    return ["", "cells", *[title for title, _ in columns]], rows
 
 
 def calls(shape, result):
+    return f"### {shape['name']}: {shape['what']}; for each {per(shape)}\n\n" + grid(*calls_table(shape, result))
+
+
+def per(shape):
+    return "event" if shape["unit"] in ("event", "trace") else "request"
+
+
+def calls_table(shape, result):
     """System calls for each request or event, all and by name."""
-    unit = "event" if shape["unit"] in ("event", "trace") else "request"
+    unit = per(shape)
     counts = {name: median_of_calls([cell for cell in result["cells"] if cell["shape"] == shape["name"]
                                      and cell["contender"] == name and "syscalls" in cell], unit)
               for name in result["contenders"]}
@@ -56,7 +76,7 @@ def calls(shape, result):
     names = sorted((name for name in names if names[name] >= 0.02), key=lambda name: (name != "all", -names[name]))
     rows = [[name, *(f"{mine.get(each, 0):.2f}" for each in names)]
             for name, mine in counts.items()]
-    return f"### {shape['name']}: {shape['what']}; for each {unit}\n\n" + grid(["", *names], rows)
+    return ["", *names], rows
 
 
 def median_of_calls(cells, unit):
