@@ -107,9 +107,9 @@ mod tests {
         let body = [begin.as_bytes(), rest].concat();
         assert!(head.ends_with(&format!("content-length: {}", body.len())), "{head}");
         let mut sent: serde_json::Value = serde_json::from_slice(&body)?;
-        let plain: serde_json::Value = serde_json::from_slice(&plan.request[plan.body_at..])?;
+        let alone: serde_json::Value = serde_json::from_slice(&plan.request[plan.body_at..])?;
         assert_eq!(sent.as_object_mut().and_then(|fields| fields.remove("bootstrap_room")), Some(7.into()));
-        assert_eq!(sent, plain);
+        assert_eq!(sent, alone);
         Ok(())
     }
 }
