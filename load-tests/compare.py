@@ -68,6 +68,9 @@ def main():
     if args.syscalls and not counter:
         sys.exit("compare: neither perf (with tracepoints, as root) nor strace is here")
     picked = shapes.table(args.quick, chosen(args.shapes, shapes.NAMES, "shape", shapes.NAMES if args.all else shapes.ONE_LEG))
+    if counter:
+        # Silent streams call nothing.
+        picked = [shape for shape in picked if shape.unit != "stream"]
     everybody = contenders.everybody()
     names = chosen(args.contenders, [each.name for each in everybody], "contender")
     wanted = [each for each in everybody if each.name in names and any(map(each.runs, picked))]

@@ -72,8 +72,9 @@ def calls_table(shape, result):
               for name in result["contenders"]}
     counts = {name: mine for name, mine in counts.items() if mine}
     # What hardly anybody does is in the sum only.
+    least = max(0.02, 0.01 * max((mine["all"] for mine in counts.values()), default=0))
     names = {name: max(mine.get(name, 0) for mine in counts.values()) for mine in counts.values() for name in mine}
-    names = sorted((name for name in names if names[name] >= 0.02), key=lambda name: (name != "all", -names[name]))
+    names = sorted((name for name in names if names[name] >= least), key=lambda name: (name != "all", -names[name]))
     rows = [[name, *(f"{mine.get(each, 0):.2f}" for each in names)]
             for name, mine in counts.items()]
     return ["", *names], rows

@@ -70,18 +70,23 @@ def perf(pids, said):
 def strace(pids, said):
     """strace on every thread."""
     words = ["strace", "-f", "-c", "-o", str(said), *(word for pid in pids for word in ("-p", pid))]
-    threads = sum(len(procfs.listing(f"/proc/{pid}/task")) for pid in pids)
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(threads):
-            # One line for each thread that it has attached itself to.
-            if not process.stderr.readline():
-                raise RuntimeError("strace left at once")
-        time.sleep(0.1)
+        end = time.monotonic() + 10
+        while not traced(pids):
+            if process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError("strace does not attach")
+            time.sleep(0.02)
         yield
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.wait(60)
+
+
+def traced(pids):
+    """Whether every thread has a tracer."""
+    states = [procfs.text(f"/proc/{pid}/task/{task}/status") for pid in pids for task in procfs.listing(f"/proc/{pid}/task")]
+    return all("TracerPid:\t0\n" not in state for state in states)
 
 
 def of_perf(lines):
