@@ -62,12 +62,7 @@ def programs(args):
 
 def interpreter(name, folder):
     """The Python that has the peer, or None."""
-    if folder is None:
-        return pairs.interpreter(name, None)
-    for path in (folder / name / "bin" / "python", folder / "bin" / "python"):
-        if path.exists() and version(str(path), name):
-            return str(path)
-    return None
+    return next((path for path in pairs.interpreters(name, folder) if version(path, name)), None)
 
 
 def version(python, name):

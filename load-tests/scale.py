@@ -45,7 +45,7 @@ class Scale(Bench):
     def router(self, endpoints=1, threads=1):
         """A running router; both are the caller's to end."""
         scratch = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
-        ports = Ports(free_port(), free_port(), self.engine_port, self.prefill_port)
+        ports = Ports(free_port(), free_port(), (self.engine_port,), ())
         workers = [word for n in range(endpoints)
                    for word in ("--worker", f"http://127.1.{n // 250}.{n % 250 + 1}:{self.engine_port}")]
         flags = pairs.tandem(ports)
@@ -55,8 +55,9 @@ class Scale(Bench):
     def load(self, ports, pid, **words):
         """CPU seconds of the router for this load, and what the generator saw."""
         before = self.spent(pid)
-        seen = self.generate([part for key, value in words.items()
-                              for part in (f"--{key.replace('_', '-')}", str(value))], ports.listen)
+        seen = self.generate(["--target", f"127.0.0.1:{ports.listen}",
+                              *(part for key, value in words.items()
+                                for part in (f"--{key.replace('_', '-')}", str(value)))])
         if seen["errors"]:
             raise RuntimeError(f"{words}: {seen['errors']} wrong answers: {seen['faults']}")
         return self.spent(pid) - before, seen

@@ -28,7 +28,7 @@ use crate::inputs::{self, DONE, STREAM_HEAD, chunk, event};
 
 /// What each engine answers, piece by piece; a read gets one.
 #[derive(Debug)]
-struct Engines {
+pub(crate) struct Engines {
     prefill: Vec<Bytes>,
     other: Vec<Bytes>,
 }
@@ -112,35 +112,61 @@ fn body_of(answer: &Bytes) -> &[u8] {
     &answer[end + 4..]
 }
 
-pub(crate) fn run(bench: &mut Bench) {
-    let answer = inputs::answer();
-    let whole = body_of(&answer).len();
-    let events: Vec<String> = (0..200).map(event).chain([DONE.to_owned()]).collect();
-    let streamed = events.iter().map(String::len).sum();
-    let head = Bytes::from_static(STREAM_HEAD.as_bytes());
-    let chunks = events.iter().map(|event| Bytes::from(chunk(event)));
-    let stream: Vec<Bytes> = [head].into_iter().chain(chunks).chain([Bytes::from("0\r\n\r\n")]).collect();
+/// A request and those who answer it.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) config: RouterConfig,
+    pub(crate) engines: Engines,
+    pub(crate) body: Bytes,
+    /// Of the client's answer, without its head.
+    length: usize,
+}
 
-    let at = |name: &str| vec![format!("{name}:80")];
-    let pairs = |engine| pairs_config(engine, &at("prefill"), &at("decode"));
-    let vllm = EngineKind::Vllm(VllmConnector::Nixl);
+pub(crate) fn cases() -> Vec<Case> {
+    let answer = inputs::answer();
+    let length = body_of(&answer).len();
     let handed = inputs::with_head(std::str::from_utf8(&inputs::prefilled(16)).unwrap());
     let one = || Engines { prefill: vec![], other: vec![answer.clone()] };
     let two = |prefill: &Bytes| Engines { prefill: vec![prefill.clone()], other: vec![answer.clone()] };
-    let streaming = Engines { prefill: vec![], other: stream };
-    let rows = [
-        ("chat/one leg", config(&at("engine")), one(), 200, whole),
-        ("chat/one leg, 108 KB", config(&at("engine")), one(), 108 << 10, whole),
-        ("chat/SGLang pair", pairs(EngineKind::Sglang), two(&answer), 200, whole),
-        ("chat/vLLM pair", pairs(vllm), two(&handed), 200, whole),
-        ("chat/stream of 200 events, one leg", config(&at("engine")), streaming, 200, streamed),
+    let plain = [
+        ("chat/one leg", whole_engine(), one(), 200),
+        ("chat/one leg, 108 KB", whole_engine(), one(), 108 << 10),
+        ("chat/SGLang pair", pair(EngineKind::Sglang), two(&answer), 200),
+        ("chat/vLLM pair", pair(EngineKind::Vllm(VllmConnector::Nixl)), two(&handed), 200),
     ];
-    for (name, config, engines, len, length) in rows {
-        chat(bench, name, config, engines, &inputs::chat(len, name.contains("stream")), length);
+    let plain = plain.into_iter().map(|(name, config, engines, size)| {
+        let body = inputs::chat(size, false);
+        Case { name: name.to_owned(), config, engines, body, length }
+    });
+    plain.chain([stream(200)]).collect()
+}
+
+/// A stream of so many events, a read each.
+pub(crate) fn stream(count: usize) -> Case {
+    let events: Vec<String> = (0..count).map(event).chain([DONE.to_owned()]).collect();
+    let head = Bytes::from_static(STREAM_HEAD.as_bytes());
+    let chunks = events.iter().map(|event| Bytes::from(chunk(event)));
+    let pieces = [head].into_iter().chain(chunks).chain([Bytes::from("0\r\n\r\n")]).collect();
+    Case {
+        name: format!("chat/stream of {count} events, one leg"),
+        config: whole_engine(),
+        engines: Engines { prefill: vec![], other: pieces },
+        body: inputs::chat(200, true),
+        length: events.iter().map(String::len).sum(),
     }
 }
 
-fn chat(bench: &mut Bench, name: &str, config: RouterConfig, engines: Engines, body: &Bytes, length: usize) {
+fn whole_engine() -> RouterConfig {
+    config(&["engine:80".to_owned()])
+}
+
+fn pair(engine: EngineKind) -> RouterConfig {
+    pairs_config(engine, &["prefill:80".to_owned()], &["decode:80".to_owned()])
+}
+
+pub(crate) fn chat(bench: &mut Bench, case: Case) {
+    let Case { name, config, engines, body, length } = case;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     // Nothing that is made here needs to be told that the end is near.
@@ -149,5 +175,5 @@ fn chat(bench: &mut Bench, name: &str, config: RouterConfig, engines: Engines, b
         worker(config, engines)
     };
     let request = || Request::from_parts(inputs::parts(body.len()), Full::new(body.clone()));
-    bench.with(name, 4, request, |request| runtime.block_on(ask(&worker, &down, request, length)));
+    bench.with(&name, 4, request, |request| runtime.block_on(ask(&worker, &down, request, length)));
 }

@@ -22,5 +22,7 @@ fn main() {
     bodies::run(&mut bench);
     select::run(&mut bench);
     wire::run(&mut bench);
-    chat::run(&mut bench);
+    for case in chat::cases() {
+        chat::chat(&mut bench, case);
+    }
 }

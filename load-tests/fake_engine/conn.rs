@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::answer::{self, Book, Stream};
 use crate::common::{Ask, SMALL_ANSWER, now};
-use crate::pd::{Pairs, Reply, Role};
+use crate::pd::{Door, Pairs, Reply};
 use crate::request::{Kind, keep_body, read_body, read_head, refuse};
 
 /// What routers ask an engine before they trust it, one answer for all: is it well, what is it, which model has it.
@@ -39,7 +39,7 @@ impl Engine {
 ///
 /// # Errors
 /// The socket's, and `InvalidData` for a request that cannot be read.
-pub async fn serve(mut stream: TcpStream, engine: &Engine, role: Role) -> io::Result<()> {
+pub async fn serve(mut stream: TcpStream, engine: &Engine, door: Door) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = BytesMut::new();
     loop {
@@ -47,7 +47,7 @@ pub async fn serve(mut stream: TcpStream, engine: &Engine, role: Role) -> io::Re
         let (ask, sum) = match (head.kind, &engine.pairs) {
             (Kind::Post, Some(pairs)) if head.ask.is_none() => {
                 let body = keep_body(&mut stream, &mut buffer, head.length).await?;
-                match pairs.take(role, &body).await {
+                match pairs.take(door, &body).await {
                     Ok(Reply::Ask(ask)) => (ask, None),
                     Ok(Reply::Handoff(answer)) => {
                         stream.write_all(answer::plain(&answer, None).as_bytes()).await?;

@@ -25,17 +25,17 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::pd::Role;
+use crate::pd::{Door, Role};
 
 /// A cheap HTTP/1.1 engine for load tests.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Address to listen on.
+    /// Address to listen on; again for each one.
     #[arg(long, default_value = "127.0.0.1:9000")]
-    listen: SocketAddr,
-    /// Address to listen on as a prefill engine too; then `--listen` is its decode
+    listen: Vec<SocketAddr>,
+    /// Address to listen on as a prefill engine too, again for each one; then those of `--listen` are decodes
     #[arg(long, conflicts_with = "threads")]
-    prefill: Option<SocketAddr>,
+    prefill: Vec<SocketAddr>,
     /// Threads, each with its own event loop and its own listening socket.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -45,8 +45,11 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let threads: Vec<_> = (0..args.threads.max(1))
         .map(|_| {
-            let sockets = [Some(args.listen), args.prefill].into_iter().flatten().map(listen);
-            sockets.collect::<io::Result<Vec<_>>>().map(|sockets| std::thread::spawn(move || run(sockets)))
+            let decodes = args.listen.iter().map(|&at| (at, Role::Decode));
+            let prefills = args.prefill.iter().map(|&at| (at, Role::Prefill));
+            let doors =
+                decodes.chain(prefills).map(|(at, role)| Ok((listen(at)?, Door { role, port: at.port() })));
+            doors.collect::<io::Result<Vec<_>>>().map(|doors| std::thread::spawn(move || run(doors)))
         })
         .collect::<io::Result<_>>()?;
     for thread in threads {
@@ -66,21 +69,21 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// The first socket is the decode's, a second one the prefill's.
-fn run(sockets: Vec<std::net::TcpListener>) -> io::Result<()> {
+/// One event loop for all of them: pairs meet on one thread.
+fn run(doors: Vec<(std::net::TcpListener, Door)>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
-        let engine = Rc::new(conn::Engine::new(sockets.len() > 1));
+        let engine = Rc::new(conn::Engine::new(doors.iter().any(|(_, door)| door.role == Role::Prefill)));
         let mut listeners = JoinSet::new();
-        for (socket, role) in sockets.into_iter().zip([Role::Decode, Role::Prefill]) {
-            listeners.spawn_local(accept(TcpListener::from_std(socket)?, Rc::clone(&engine), role));
+        for (socket, door) in doors {
+            listeners.spawn_local(accept(TcpListener::from_std(socket)?, Rc::clone(&engine), door));
         }
         while listeners.join_next().await.is_some() {}
         Ok(())
     })
 }
 
-async fn accept(listener: TcpListener, engine: Rc<conn::Engine>, role: Role) {
+async fn accept(listener: TcpListener, engine: Rc<conn::Engine>, door: Door) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors, most likely; give connections time to close.
@@ -89,6 +92,6 @@ async fn accept(listener: TcpListener, engine: Rc<conn::Engine>, role: Role) {
         };
         let engine = Rc::clone(&engine);
         // A client that leaves in the middle is normal here.
-        tokio::task::spawn_local(async move { drop(conn::serve(stream, &engine, role).await) });
+        tokio::task::spawn_local(async move { drop(conn::serve(stream, &engine, door).await) });
     }
 }

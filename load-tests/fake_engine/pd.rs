@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,14 @@ const MEETING: Duration = Duration::from_secs(10);
 pub enum Role {
     Prefill,
     Decode,
+}
+
+/// One listener. Several of a role are several engines, as far as routers see.
+#[derive(Debug, Clone, Copy)]
+pub struct Door {
+    pub role: Role,
+    /// Also where a prefill's rooms are, for SGLang.
+    pub port: u16,
 }
 
 /// What of a request belongs to the contract. Routers may add fields and change their order.
@@ -58,6 +66,9 @@ struct Transfer {
     tp_size: Option<u64>,
 }
 
+/// A room: its number, and the prefill's port that the leg named.
+type Room = (u64, u16);
+
 /// What to answer.
 #[derive(Debug)]
 pub enum Reply {
@@ -78,10 +89,14 @@ struct Counts {
 /// Pairs that are not complete, and the counts. One thread sees both legs of each.
 #[derive(Debug, Default)]
 pub struct Pairs {
-    rooms: RefCell<HashMap<u64, (Role, oneshot::Sender<()>)>>,
+    /// Legs that wait for the other one.
+    rooms: RefCell<HashMap<Room, (Role, oneshot::Sender<()>)>>,
     handoffs: RefCell<HashMap<String, Transfer>>,
     counts: RefCell<Counts>,
     next: RefCell<u64>,
+    /// Ports at which legs came since the last report.
+    prefills: RefCell<BTreeSet<u16>>,
+    decodes: RefCell<BTreeSet<u16>>,
 }
 
 impl Pairs {
@@ -89,27 +104,32 @@ impl Pairs {
     ///
     /// # Errors
     /// What broke the contract; it has been counted.
-    pub async fn take(&self, role: Role, body: &[u8]) -> Result<Reply, &'static str> {
-        let reply = self.check(role, body).await;
+    pub async fn take(&self, door: Door, body: &[u8]) -> Result<Reply, &'static str> {
+        let doors = if door.role == Role::Prefill { &self.prefills } else { &self.decodes };
+        doors.borrow_mut().insert(door.port);
+        let reply = self.check(door, body).await;
         if let Err(breach) = reply {
             *self.counts.borrow_mut().breaches.entry(breach).or_default() += 1;
         }
         reply
     }
 
-    async fn check(&self, role: Role, body: &[u8]) -> Result<Reply, &'static str> {
+    async fn check(&self, door: Door, body: &[u8]) -> Result<Reply, &'static str> {
         let leg: Leg = serde_json::from_slice(body).map_err(|_| "no chat request")?;
         let prompt = leg.messages.last().map_or("", |message| &message.content);
         let ask = carried(prompt).ok_or("another prompt")?;
         if leg.stream.unwrap_or(false) != (ask.events > 0) && !leg.is_prefill_of_vllm() {
             return Err("another stream flag");
         }
-        match (role, leg.bootstrap_room, &leg.kv_transfer_params) {
+        let rooms = leg.bootstrap_port.filter(|_| leg.bootstrap_host.is_some());
+        match (door.role, leg.bootstrap_room.zip(rooms), &leg.kv_transfer_params) {
+            (Role::Decode, None, None) if leg.bootstrap_room.is_some() => Err("a room nowhere"),
             (Role::Decode, None, None) => {
                 self.counts.borrow_mut().one_leg += 1;
                 Ok(Reply::Ask(ask))
             }
-            (_, Some(room), None) if leg.bootstrap_host.is_some() && leg.bootstrap_port.is_some() => {
+            (Role::Prefill, Some((_, port)), None) if port != door.port => Err("another prefill's room"),
+            (role, Some(room), None) => {
                 self.meet(role, room).await?;
                 // A prefill says the first token.
                 let events = if role == Role::Prefill { ask.events.min(1) } else { ask.events };
@@ -121,7 +141,7 @@ impl Pairs {
         }
     }
 
-    async fn meet(&self, role: Role, room: u64) -> Result<(), &'static str> {
+    async fn meet(&self, role: Role, room: Room) -> Result<(), &'static str> {
         let other = self.rooms.borrow_mut().remove(&room);
         if let Some((here, waiting)) = other {
             self.counts.borrow_mut().sglang += 1;
@@ -170,6 +190,8 @@ impl Pairs {
     pub fn report(&self) -> String {
         let mut report = json!(self.counts.take());
         report["open"] = json!(self.rooms.borrow().len() + self.handoffs.borrow().len());
+        report["prefills"] = json!(self.prefills.take().len());
+        report["decodes"] = json!(self.decodes.take().len());
         self.handoffs.borrow_mut().clear();
         report.to_string()
     }

@@ -2,12 +2,22 @@
 //!
 //! Proxies may cut chunks anew, so only the decoded bytes count. The decoder keeps no copy of the body.
 
-use crate::common::SUM_HEADER;
-use crate::plan::Plan;
+use std::rc::Rc;
 
-const MAX_HEADERS: usize = 64;
+use crate::common::SUM_HEADER;
+
+pub const MAX_HEADERS: usize = 64;
 /// A chunk size line or a trailer longer than this is no answer of ours.
 const MAX_LINE: usize = 256;
+
+/// The only right answer to a request.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The decoded body.
+    pub expected: Rc<[u8]>,
+    /// The engine's sum of the request body, as it appears in its response header; with `--pd` there is none.
+    pub sum: Option<String>,
+}
 
 /// Why an answer is wrong. The names are keys of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,16 +47,16 @@ enum State {
 /// The decoder of one response.
 #[derive(Debug)]
 pub struct Decoder<'a> {
-    plan: &'a Plan,
+    answer: &'a Answer,
     state: State,
     /// Body bytes seen so far, all of them right.
     pub at: usize,
 }
 
 impl<'a> Decoder<'a> {
-    /// A decoder for the answer to `plan.request`.
-    pub fn new(plan: &'a Plan) -> Self {
-        Self { plan, state: State::Head, at: 0 }
+    /// A decoder that takes no other than `answer`.
+    pub fn new(answer: &'a Answer) -> Self {
+        Self { answer, state: State::Head, at: 0 }
     }
 
     /// True when the response has ended with the whole expected body.
@@ -106,7 +116,7 @@ impl<'a> Decoder<'a> {
                 .find(|header| header.name.eq_ignore_ascii_case(name))
                 .map(|header| header.value)
         };
-        if self.plan.sum.as_ref().is_some_and(|sum| value(SUM_HEADER) != Some(sum.as_bytes())) {
+        if self.answer.sum.as_ref().is_some_and(|sum| value(SUM_HEADER) != Some(sum.as_bytes())) {
             return Err(Fault::RequestSum);
         }
         self.state = match (value("content-length"), value("transfer-encoding")) {
@@ -150,7 +160,7 @@ impl<'a> Decoder<'a> {
 
     fn compare(&mut self, input: &[u8], left: usize) -> Result<usize, Fault> {
         let here = left.min(input.len());
-        let expected = self.plan.expected.get(self.at..self.at + here).ok_or(Fault::Body)?;
+        let expected = self.answer.expected.get(self.at..self.at + here).ok_or(Fault::Body)?;
         if expected != &input[..here] {
             return Err(Fault::Body);
         }
@@ -160,11 +170,11 @@ impl<'a> Decoder<'a> {
 
     fn finish(&mut self) -> Result<(), Fault> {
         self.state = State::Done;
-        if self.at == self.plan.expected.len() { Ok(()) } else { Err(Fault::Body) }
+        if self.at == self.answer.expected.len() { Ok(()) } else { Err(Fault::Body) }
     }
 }
 
-fn number(text: &[u8], radix: u32) -> Result<usize, Fault> {
+pub fn number(text: &[u8], radix: u32) -> Result<usize, Fault> {
     let text = std::str::from_utf8(text).map_err(|_| Fault::Framing)?;
     usize::from_str_radix(text, radix).map_err(|_| Fault::Framing)
 }
@@ -173,14 +183,13 @@ fn number(text: &[u8], radix: u32) -> Result<usize, Fault> {
 mod tests {
     use super::*;
 
-    fn plan(expected: &str) -> Plan {
-        let (request, sum) = (Vec::new(), Some("5".to_owned()));
-        Plan { request, expected: expected.as_bytes().to_vec(), events: 1, sum, read_buffer: 1 }
+    fn answer(expected: &str) -> Answer {
+        Answer { expected: expected.as_bytes().into(), sum: Some("5".to_owned()) }
     }
 
     /// Feeds `response` in two parts cut at `cut`, as a connection would.
-    fn decode(plan: &Plan, response: &[u8], cut: usize) -> Result<bool, Fault> {
-        let mut decoder = Decoder::new(plan);
+    fn decode(answer: &Answer, response: &[u8], cut: usize) -> Result<bool, Fault> {
+        let mut decoder = Decoder::new(answer);
         let used = decoder.feed(&response[..cut])?;
         let used = used + decoder.feed(&response[used..])?;
         Ok(decoder.is_done() && used == response.len())
@@ -190,21 +199,21 @@ mod tests {
 
     #[test]
     fn a_right_answer_is_accepted_wherever_it_is_cut() {
-        let plan = plan("hello, world");
+        let answer = answer("hello, world");
         for rest in [
             "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n7\r\n, world\r\n0\r\n\r\n",
             "content-length: 12\r\n\r\nhello, world",
         ] {
             let response = format!("{HEAD}{rest}");
             for cut in 0..=response.len() {
-                assert_eq!(decode(&plan, response.as_bytes(), cut), Ok(true), "cut at {cut}");
+                assert_eq!(decode(&answer, response.as_bytes(), cut), Ok(true), "cut at {cut}");
             }
         }
     }
 
     #[test]
     fn a_wrong_answer_is_named() {
-        let plan = plan("hello");
+        let answer = answer("hello");
         let chunked = |body: &str| format!("{HEAD}transfer-encoding: chunked\r\n\r\n{body}");
         for (response, fault) in [
             (chunked("5\r\nhellO\r\n0\r\n\r\n"), Fault::Body),
@@ -216,7 +225,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nx-load-sum: 4\r\ncontent-length: 5\r\n\r\nhello".into(), Fault::RequestSum),
             ("HTTP/1.1 502 Bad Gateway\r\n\r\n".into(), Fault::Status),
         ] {
-            assert_eq!(decode(&plan, response.as_bytes(), response.len()), Err(fault), "{response}");
+            assert_eq!(decode(&answer, response.as_bytes(), response.len()), Err(fault), "{response}");
         }
     }
 }

@@ -1,9 +1,11 @@
-//! The near end of the load tests: sends one kind of request in one of three ways and verifies every answer.
+//! The near end of the load tests: sends requests in one of three ways and verifies every answer.
 //!
 //! * closed loop: each connection sends its next request when the answer is complete; for cost per request.
-//! * open loop (`--rate`): arrivals on a schedule that does not wait for answers. Latency counts from the scheduled
+//! * open loop (`--rate`, `--schedule`): arrivals on a schedule that does not wait for answers. Latency counts from the scheduled
 //!   arrival, so that a stall is charged to all the requests it delayed (no coordinated omission).
 //! * idle (`--idle`): opens streams that stay silent, says so on stdout, and waits for a line on stdin; for memory.
+//!
+//! With `--legs` it is a client that needs no router for prefill and decode: it sends both legs itself.
 //!
 //! The result is one JSON object on stdout. Exit code 1 when any answer was wrong.
 
@@ -13,9 +15,11 @@
 #[allow(dead_code, reason = "each end uses its half")]
 mod common;
 
+mod args;
 mod client;
 mod decode;
 mod idle;
+mod legs;
 mod pace;
 mod plan;
 mod report;
@@ -27,11 +31,11 @@ use clap::Parser;
 use tokio::task::LocalSet;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let args = plan::Args::parse();
-    let plan = plan::Plan::new(&args);
+    let args = args::Args::parse();
+    let plans = plan::Plans::new(&args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = LocalSet::new().block_on(&runtime, async {
-        if args.idle { idle::hold(&args, plan).await } else { run::run(&args, plan).await }
+        if args.idle { idle::hold(&args, plans).await } else { run::run(&args, plans).await }
     })?;
     println!("{}", report.to_json());
     Ok(if report.errors() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

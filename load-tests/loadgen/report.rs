@@ -30,19 +30,21 @@ struct Times {
 }
 
 impl Report {
-    /// A report on `requests` requests with `events` events each.
+    /// A report on `requests` requests.
     ///
     /// # Errors
     /// The histograms' bounds, which are constants.
-    pub fn new(requests: usize, events: usize) -> anyhow::Result<Self> {
+    pub fn new(requests: usize) -> anyhow::Result<Self> {
         let histogram = || Histogram::new_with_bounds(1, HIGHEST_NS, 3);
         let times = Times { late: histogram()?, first: histogram()?, whole: histogram()? };
-        Ok(Self { requests, events, times: Some(times), ..Self::default() })
+        Ok(Self { requests, times: Some(times), ..Self::default() })
     }
 
-    /// A right answer: how late the start was, and the times from when it was due to the first byte and to the end.
-    pub fn record(&mut self, late: Duration, first: Duration, whole: Duration) {
+    /// A right answer of `events` events: how late the start was, and the times from when it was due to the first byte and
+    /// to the end.
+    pub fn record(&mut self, late: Duration, first: Duration, whole: Duration, events: usize) {
         self.answered += 1;
+        self.events += events;
         if let Some(times) = &mut self.times {
             for (histogram, time) in
                 [(&mut times.late, late), (&mut times.first, first), (&mut times.whole, whole)]
@@ -78,7 +80,7 @@ impl Report {
         let wall = self.wall.as_secs_f64();
         let mut value = json!({
             "requests": self.answered,
-            "events": self.answered * self.events,
+            "events": self.events,
             "errors": self.errors(),
             "faults": faults,
             "wall_s": wall,

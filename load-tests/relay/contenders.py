@@ -10,10 +10,11 @@ import shutil
 import subprocess
 from dataclasses import dataclass, field
 
-from . import machine, pairs
+from . import envoy, machine, pairs
 
 #: Of the shapes with one leg; `pairs` has the others.
-NAMES = ("direct", "haproxy", "haproxy-cork", "nginx", "tandem", "haproxy+log", "nginx+log", "tandem+log")
+NAMES = ("direct", "haproxy", "haproxy-cork", "nginx", "envoy", "tandem", "haproxy+log", "nginx+log", "envoy+log",
+         "tandem+log")
 
 # http-no-delay, because without it a response that goes on is sent with MSG_MORE: an event waits for the next one, or
 # 200 ms where none comes. That is cheaper, and no way to stream tokens. "haproxy-cork" is HAProxy without the option, for
@@ -36,11 +37,11 @@ frontend clients
   bind 127.0.0.1:{port}
   default_backend engines
 backend engines
-  server engine 127.0.0.1:{engine}
+  {servers}
 """
 
 # keepalive_requests is 1,000 by default and would close connections in the middle of a cell. client_body_buffer_size
-# is 16k by default and would send every 108 KB body through a file.
+# is 16k by default and would send every 108 KB body through a file; it is what a body takes at most, not what each takes.
 NGINX = """\
 daemon off;
 worker_processes 1;
@@ -57,7 +58,7 @@ http {{
   uwsgi_temp_path {scratch}/uwsgi;
   scgi_temp_path {scratch}/scgi;
   client_max_body_size 0;
-  client_body_buffer_size 256k;
+  client_body_buffer_size 2m;
   keepalive_timeout 300s;
   keepalive_requests 100000000;
   upstream engines {{
@@ -84,12 +85,17 @@ http {{
 
 @dataclass(frozen=True)
 class Ports:
-    """Where a router listens, and where its engine does (as a decode, and as a prefill)."""
+    """Where a router listens, and where its engines do (as decodes, and as prefills)."""
 
     listen: int
     admin: int
-    engine: int
-    prefill: int
+    decodes: tuple
+    prefills: tuple
+
+    @property
+    def engine(self):
+        """Of one leg."""
+        return self.decodes[0]
 
 
 @dataclass
@@ -112,7 +118,8 @@ class Contender:
     def runs(self, shape):
         """Whether this variant has something to show under `shape`."""
         if shape.pd:
-            return self.name in ("direct", "haproxy")
+            # What one leg costs; and where that is latency, the floor it has.
+            return self.name == "haproxy" or self.name == "direct" and shape.adds
         return (shape.logs or not self.logs) and (shape.unit == "event" or not self.corks)
 
     def command(self, scratch, ports, log):
@@ -123,7 +130,8 @@ class Contender:
         if self.kind == "haproxy":
             config = scratch / "haproxy.cfg"
             config.write_text(HAPROXY.format(
-                port=ports.listen, engine=ports.engine, maxconn=(machine.descriptors() - 200) // 2,
+                port=ports.listen, maxconn=(machine.descriptors() - 200) // 2,
+                servers="\n  ".join(f"server engine{port} 127.0.0.1:{port}" for port in ports.decodes),
                 delay="" if self.corks else "option http-no-delay",
                 global_log="log stdout format raw local0" if log else "",
                 log="log global\n  option httplog" if log else ""))
@@ -136,14 +144,20 @@ class Contender:
                 user="user root;" if os.geteuid() == 0 else "",
                 log=f"{log} combined" if log else "off"))
             return [self.binary, "-p", str(scratch), "-c", str(config), "-e", str(scratch / "nginx.error.log")], False
+        if self.kind == "envoy":
+            return envoy.command(self.binary, scratch, ports, log), False
         return [self.binary, "router", "--worker", f"http://127.0.0.1:{ports.engine}", *pairs.tandem(ports, log)], False
 
-    def find(self, tools, _peers):
+    def legs(self, _ports):
+        """What makes the generator send both legs itself."""
+        return []
+
+    def find(self, tools, peers):
         """Looks for its program; False where there is none."""
         if self.kind == "direct":
             self.version = "no router in between"
             return True
-        self.binary = str(tools.tandem) if self.kind == "tandem" else locate(self.kind)
+        self.binary = str(tools.tandem) if self.kind == "tandem" else locate(self.kind, peers)
         self.version = version(self.kind, self.binary) if self.binary else ""
         return bool(self.binary)
 
@@ -164,11 +178,16 @@ def available(wanted, tools, peers):
     return found, [f"{name} is not installed and is left out" for name in missing]
 
 
-def locate(kind):
-    return shutil.which(kind, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+def locate(kind, peers):
+    """Its program: in an environment of `peers`, on PATH, or where Debian keeps servers."""
+    folders = [*pairs.environments(peers), os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]
+    found = shutil.which(kind, path=os.pathsep.join(map(str, folders)))
+    return envoy.program(found) if kind == "envoy" else found
 
 
 def version(kind, binary):
+    if kind == "envoy":
+        return envoy.version(binary)
     words = [binary, "--version" if kind == "tandem" else "-v"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     lines = (done.stdout + done.stderr).strip().splitlines()

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from . import procfs
+from . import procfs, shapes, syscalls
 from .contenders import Ports
 from .process import free_port, placed, running, wait_for
 
@@ -27,13 +27,18 @@ class Bench:
         self.router_place = placed(router_cpu, realtime, may_wait=False)
         self.load_place = placed(load_cpu, realtime, may_wait=True)
         self.realtime = realtime
-        self.engine_port, self.prefill_port = free_port(), free_port()
+        #: What counts system calls, where they are counted.
+        self.counter = None
+        # Every shape takes as many of them as it has engines.
+        self.decodes, self.prefills = ([free_port() for _ in range(shapes.MOST)] for _ in range(2))
+        self.engine_port = self.decodes[0]
 
     @contextlib.contextmanager
     def engine(self):
-        """The fake engine, for all cells: whole, or as a prefill and a decode."""
-        command = [self.tools.engine, "--listen", f"127.0.0.1:{self.engine_port}",
-                   "--prefill", f"127.0.0.1:{self.prefill_port}"]
+        """The fake engine, for all cells: whole, or as prefills and decodes."""
+        command = [self.tools.engine]
+        for flag, ports in ("--listen", self.decodes), ("--prefill", self.prefills):
+            command += [word for port in ports for word in (flag, f"127.0.0.1:{port}")]
         with running(command, self.load_place, self.scratch / "engine.out") as process:
             wait_for(self.engine_port, process)
             yield
@@ -55,47 +60,53 @@ class Bench:
         """One measurement with a fresh router."""
         scratch = Path(tempfile.mkdtemp(dir=self.scratch))
         try:
+            few = slice(shape.engines)
+            ports = Ports(free_port(), free_port(), tuple(self.decodes[few]), tuple(self.prefills[few]))
             if contender.kind == "direct":
-                return self.loaded(contender, shape, self.engine_port, None)
-            return self.routed(contender, shape, scratch)
+                return self.loaded(contender, shape, ports, None)
+            return self.routed(contender, shape, scratch, ports)
         except (OSError, RuntimeError, subprocess.SubprocessError, ValueError) as problem:
             return {"invalid": str(problem)}
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def routed(self, contender, shape, scratch):
-        ports = Ports(free_port(), free_port(), self.engine_port, self.prefill_port)
+    def routed(self, contender, shape, scratch, ports):
         log = scratch / "access.log" if contender.logs else None
         command, by_stdout = contender.command(scratch, ports, log)
         output = log if by_stdout else scratch / "router.out"
         with running(command, self.router_place, output) as process:
             wait_for(ports.listen, process)
-            cell = self.loaded(contender, shape, ports.listen, process.pid)
+            cell = self.loaded(contender, shape, ports, process.pid)
         if log:
             # Everything is flushed when the router has left.
             cell["log_lines"] = log.read_bytes().count(b"\n") - cell.pop("lines_before", 0)
         return cell
 
-    def loaded(self, contender, shape, port, pid):
-        """Warm-up and load through `port`; CPU and memory of `pid`, if there is one."""
+    def loaded(self, contender, shape, ports, pid):
+        """Warm-up and load, through the router `pid` or to the engines; CPU and memory of `pid`, if there is one."""
+        targets = ports.decodes if pid is None else [ports.listen]
+        to = [word for port in targets for word in ("--target", f"127.0.0.1:{port}")]
+        to += contender.legs(ports) + shape.asking()
         if shape.pd:
-            self.answers(port)
-        warm = self.generate([*WARM_UP, *shape.asking()], port)
+            self.answers(to)
+        warm = self.generate([*to, *WARM_UP])
         if warm["errors"]:
             raise RuntimeError(f"warm-up: {warm['faults']}, engine: {self.legs()}")
         if shape.pd:
             self.legs()
-        before = self.reading(pid)
+        before, counts = self.reading(pid), None
         if shape.unit == "stream":
-            load, during = self.hold(shape, port, pid)
+            load, during = self.hold(shape, to, pid)
         else:
-            load = self.generate(shape.command(), port)
+            with self.counting(pid) as counts:
+                load = self.generate([*to, *shape.command(self.scratch)])
             during = self.reading(pid)
         cell = {"load": load, "lines_before": warm["requests"]}
+        if counts:
+            cell["syscalls"] = counts
         if shape.pd:
             cell["legs"] = self.legs()
-            if cell["legs"] != {"one_leg": 0, "sglang": 0, "vllm": 0, "breaches": {}, "open": 0,
-                                contender.wire: load["requests"]}:
+            if cell["legs"] != self.right_legs(contender.wire, load["requests"], ports):
                 cell["invalid"] = f"{load['requests']} answers, but the engine saw {cell['legs']}"
         if load["errors"]:
             cell["invalid"] = f"{load['errors']} of {load['errors'] + load['requests']} wrong: {load['faults']}"
@@ -105,10 +116,23 @@ class Bench:
             cell["disturbed"] = cell["taken"] > CROWDED and not self.realtime
         return cell
 
-    def answers(self, port):
+    def counting(self, pid):
+        """Counts the router's system calls, if that is what is asked for."""
+        if self.counter is None or pid is None:
+            return contextlib.nullcontext()
+        return syscalls.counted(pid, self.counter, self.scratch)
+
+    @staticmethod
+    def right_legs(wire, requests, ports):
+        """What the engine has to have seen: so many whole pairs, nothing besides, and no engine was left out."""
+        prefills = 0 if wire == "one_leg" else len(ports.prefills)
+        return {"one_leg": 0, "sglang": 0, "vllm": 0, "breaches": {}, "open": 0, wire: requests,
+                "prefills": prefills, "decodes": len(ports.decodes)}
+
+    def answers(self, to):
         """Until a request is answered right: a router may listen before it has found its engines."""
         end = time.monotonic() + 60
-        while (first := self.generate(["--connections", "1", "--requests", "1", "--pd"], port))["errors"]:
+        while (first := self.generate([*to, "--connections", "1", "--requests", "1"]))["errors"]:
             if time.monotonic() > end:
                 raise RuntimeError(f"no right answer after 60 s: {first['faults']}, engine: {self.legs()}")
             time.sleep(0.2)
@@ -118,18 +142,18 @@ class Bench:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.engine_port}/load-report", timeout=10) as answer:
             return json.load(answer)
 
-    def generate(self, words, port):
+    def generate(self, words):
         done = subprocess.run(
-            [self.tools.loadgen, "--target", f"127.0.0.1:{port}", *words], capture_output=True, text=True,
+            [self.tools.loadgen, *words], capture_output=True, text=True,
             check=False, timeout=300, preexec_fn=self.load_place)
         if not done.stdout:
             raise RuntimeError(f"generator: {done.stderr.strip()[-300:]}")
         return json.loads(done.stdout)
 
-    def hold(self, shape, port, pid):
+    def hold(self, shape, to, pid):
         """Opens the silent streams, reads the router while they are open, and lets them go."""
         with subprocess.Popen(
-            [self.tools.loadgen, "--target", f"127.0.0.1:{port}", *shape.command()], stdin=subprocess.PIPE,
+            [self.tools.loadgen, *to, *shape.command(self.scratch)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, preexec_fn=self.load_place,
         ) as process:
             process.stdout.readline()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from . import traces
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -9,7 +11,7 @@ class Shape:
     what: str
     #: Arguments of the generator.
     load: dict
-    #: What a cell costs per: "request", "event" or "stream" (memory).
+    #: What a cell costs per: "request", "event", "stream" (memory); or what it adds: "latency", "trace".
     unit: str
     #: Whether the contenders that write an access log run it too.
     logs: bool = True
@@ -18,11 +20,24 @@ class Shape:
     flags: tuple = field(default=())
     #: Whether a prefill and a decode serve it together.
     pd: bool = False
+    #: So many prefills, and so many decodes.
+    engines: int = 1
+    #: Whose shape the requests have, how many a second come, and for how many seconds.
+    trace: tuple = ()
 
-    def command(self):
-        """The generator's arguments."""
+    @property
+    def adds(self):
+        """Whether what counts is the difference to the same load without a router."""
+        return self.unit in ("latency", "trace")
+
+    def command(self, scratch):
+        """The generator's arguments, but for whom it asks and how. A schedule goes to `scratch`."""
         pairs = [part for key, value in self.load.items() for part in (f"--{key}", str(value))]
-        return [*pairs, *self.flags, *self.asking()]
+        if self.trace:
+            schedule = scratch / f"{self.name}.schedule"
+            schedule.write_text(traces.schedule(traces.draw(*self.trace)))
+            pairs += ["--schedule", str(schedule)]
+        return [*pairs, *self.flags]
 
     def asking(self):
         """How the generator asks."""
@@ -30,12 +45,15 @@ class Shape:
 
     def describe(self):
         return {"name": self.name, "what": self.what, "load": self.load, "flags": list(self.flags), "unit": self.unit,
-                "pd": self.pd}
+                "pd": self.pd, "engines": self.engines,
+                "trace": self.trace}
 
 
-ONE_LEG = ("chat", "saturated", "single", "paced", "prompt", "open", "idle")
-PD = ("pd-chat", "pd-saturated", "pd-prompt")
+ONE_LEG = ("chat", "saturated", "single", "paced", "prompt", "prompt-1m", "open", "idle")
+PD = ("pd-chat", "pd-saturated", "pd-prompt", "pd-prompt-1m", "pd-open", "azure", "mooncake")
 NAMES = ONE_LEG + PD
+#: Engines of a role in any shape.
+MOST = 4
 
 
 def table(quick, names):
@@ -54,6 +72,9 @@ def table(quick, names):
         Shape("prompt", "108 KB request body, plain answer, 32 connections",
               {"connections": 32, "requests": size(12000, 3000), "body-bytes": 108 * 1024}, "request",
               logs=not quick),
+        # Eight connections: a router that holds bodies holds 8 MB of them, not 32.
+        Shape("prompt-1m", "1 MB request body, plain answer, 8 connections",
+              {"connections": 8, "requests": size(2000, 400), "body-bytes": 1 << 20}, "request", logs=False),
         Shape("open", "small chat, Poisson arrivals at 1,000/s whatever the answers do",
               {"connections": 64, "requests": size(4000, 1000), "rate": 1000}, "latency", logs=False),
         Shape("idle", "open streams that say nothing",
@@ -67,5 +88,15 @@ def table(quick, names):
         Shape("pd-prompt", "prefill and decode, 108 KB request body, plain answer, 32 connections",
               {"connections": 32, "requests": size(6000, 1500), "body-bytes": 108 * 1024}, "request", logs=False,
               pd=True),
+        Shape("pd-prompt-1m", "prefill and decode, 1 MB request body, plain answer, 8 connections",
+              {"connections": 8, "requests": size(1000, 200), "body-bytes": 1 << 20}, "request", logs=False, pd=True),
+        Shape("pd-open", "4 prefills and 4 decodes, small chat, Poisson arrivals at 1,000/s whatever the answers do",
+              {"connections": 64, "requests": size(6000, 1500), "rate": 1000}, "latency", logs=False, pd=True,
+              engines=4),
+        # Rates that give some 17,000 tokens a second, which a router with one CPU carries, whoever it is.
+        Shape("azure", "prefill and decode, shape of Azure's conversation trace of 2023 at 80 requests/s, a token every 5 ms",
+              {"connections": 256, "gap-us": 5000}, "trace", logs=False, pd=True, trace=("azure", 80, size(10, 2.5))),
+        Shape("mooncake", "prefill and decode, shape of Mooncake's conversation trace at 50 requests/s, a token every 5 ms",
+              {"connections": 256, "gap-us": 5000}, "trace", logs=False, pd=True, trace=("mooncake", 50, size(10, 2.5))),
     ]
     return [shape for shape in shapes if shape.name in names]
