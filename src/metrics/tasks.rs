@@ -55,7 +55,7 @@ mod tests {
         tasks.watch("traffic-0", &Handle::current());
         let count = || tasks.collect()[0].get_metric()[0].get_gauge().value() as i64;
         let before = count();
-        let waiting = tokio::spawn(std::future::pending::<()>());
+        let waiting = crate::testkit::task::spawn(std::future::pending::<()>());
         assert_eq!(count(), before + 1);
         waiting.abort();
         let _ = waiting.await;

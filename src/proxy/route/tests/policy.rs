@@ -16,8 +16,8 @@ fn chosen(carried: &[usize], usable: impl Fn(usize) -> bool) -> Vec<u64> {
     let view = Writer::new(&[config], 1, &metrics.endpoints).1;
     let service = Arc::clone(&view.load().services[0]);
     let all = service.cohorts[0].of(Role::Mixed);
-    let held = all.iter().zip(carried).flat_map(|(e, n)| (0..*n).map(|_| Hold::take(e).unwrap()));
-    let _held: Vec<_> = held.collect();
+    let kept = all.iter().zip(carried).flat_map(|(e, n)| (0..*n).map(|_| Hold::take(e).unwrap()));
+    let _kept: Vec<_> = kept.collect();
     // Numbered one after the other as they were made.
     let place = |e: &Endpoint| usize::try_from(e.id - all[0].id).unwrap();
     assert!(all.iter().enumerate().all(|(n, e)| place(e) == n));
