@@ -80,6 +80,11 @@ class Judge(unittest.TestCase):
         self.finds(ended("sockets", 17 + soak.SLACK["sockets"]), "sockets at the end")
         self.finds(ended("tasks", STEADY["tasks"] + soak.SLACK["tasks"] + 1), "tasks at the end")
 
+    def test_series_of_endpoints_that_are_gone_are_seen(self):
+        most = STEADY["endpoint_series"] + soak.SLACK["endpoint_series"]
+        self.assertEqual(soak.judge(ended("endpoint_series", most)), [])
+        self.finds(ended("endpoint_series", most + 1), "endpoint_series at the end")
+
     def test_a_reload_that_was_lost_or_a_mistake_that_was_taken_over_is_seen(self):
         self.finds(ended("reloaded", 2.0), "2 configurations taken over of 3")
         self.finds(ended("reloaded", 4.0), "4 configurations taken over of 3")
