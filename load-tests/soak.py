@@ -192,6 +192,7 @@ def watch(storm, said, routers, stop, seconds):
             if storm.poll() is None and not quiet:
                 said.faults.append(f"no sample after {at:.0f} s: {problem!r}")
         time.sleep(max(SAMPLE_S - (time.monotonic() - began - at), 0.1))
+    stop.set()
     return samples
 
 
@@ -205,8 +206,12 @@ def reloading(routers, done, stop):
         for router in routers:
             text = limits + router.text.replace("    retries:", f"    policy: {{ prefill: {policy}, decode: {policy}, mixed: {policy} }}\n    retries:")
             fresh = router.config.with_suffix(".new")
-            fresh.write_text(text.replace("threads: 1", "thraeds: 1") if broken else text)
-            fresh.rename(router.config)
+            try:
+                fresh.write_text(text.replace("threads: 1", "thraeds: 1") if broken else text)
+                fresh.rename(router.config)
+            except FileNotFoundError:
+                # The storm ended before its time, and its files with it.
+                return
         done["broken" if broken else "reloads"] += 1
 
 
