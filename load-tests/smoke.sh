@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 
 python3 -m compileall -q load-tests
 python3 -m unittest discover -q -s load-tests/relay -t load-tests
+python3 load-tests/soak_test.py
 cargo build --quiet --bin tandem --example fake_engine --example loadgen --example drain --example rollout
 target=${CARGO_TARGET_DIR:-target}/debug
 router= schedule=

@@ -34,6 +34,9 @@ WARM_UP = 1 / 6
 # How far the median of a part of the run may lie from that of the whole, and what is no news in any of them.
 PARTS, FLAT = 5, 0.05
 SLACK = {"rss_kib": 512, "sockets": 4, "files": 2, "threads": 4, "tasks": 6, "series": 20, "endpoint_series": 100}
+# What a client of the storm may get: the client left (0), the answer was cut (1), and what engines' faults are answered with. Of all
+# requests so many are answered with 200 at least: one in 25 carries a fault, one in 20 leaves early.
+EXPLAINED, WHOLE = {0, 1, 200, 500, 502, 503, 504}, 0.9
 # Gauges that are 0 once nobody asks any more.
 ZERO = ("tandem_requests_in_flight", "tandem_buffered_bytes", "tandem_downstream_connections")
 
@@ -67,12 +70,12 @@ def soak(args):
     folder = ROOT / "target" / args.profile
     # The last samples are taken when the storm has let go of everything and upstream connections had time to be closed.
     command = [folder / "examples" / "drain", "--requests", str(10 ** 9), "--limit", str(args.seconds), "--pace", str(args.pace),
-               "--step", "400", "--every", "50", "--quiet", "30", "--seed", str(args.seed)]
+               "--step", "400", "--fresh", "--every", "50", "--quiet", "30", "--seed", str(args.seed)]
     storm = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = Said(storm.stderr)
     try:
         routers = [Router(pid) for pid in children(storm)]
-        done = {"reloads": 0, "broken": 0, "garbage": 0}
+        done = {"reloads": 0, "broken": 0, "garbage": 0, "answers": {}}
         stop = threading.Event()
         beside = [threading.Thread(target=work, args=(routers, done, stop), daemon=True) for work in (reloading, misbehaving)]
         for each in beside:
@@ -108,6 +111,7 @@ class Router:
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         self.config = pathlib.Path(words[words.index(b"--config") + 1].decode())
         self.text = self.config.read_text()
+        self.log, self.read = self.config.with_name("log"), 0
         self.front = self.address(r"^listen: (\S+)")
         self.admin = self.address(r"^admin: \{ listen: (\S+) \}")
 
@@ -118,6 +122,14 @@ class Router:
     def page(self, path):
         with urllib.request.urlopen(f"http://{self.admin[0]}:{self.admin[1]}{path}", timeout=20) as answer:
             return answer.read().decode()
+
+    def panics(self):
+        """Lines of its log since the last look that tell of a panic: the log is gone when the storm is over."""
+        with self.log.open("rb") as log:
+            log.seek(self.read)
+            fresh, whole, _rest = log.read().rpartition(b"\n")
+        self.read += len(fresh) + len(whole)
+        return [line for line in fresh.decode(errors="replace").splitlines() if "panicked" in line]
 
     def sample(self):
         """Resident memory, descriptors, threads, and of the metrics: how many series, tasks, and what is in flight."""
@@ -136,11 +148,14 @@ class Router:
             "idle_upstream": total(series, "tandem_endpoint_idle_connections"),
             "carried": total(series, "tandem_endpoint_carried") + total(series, "tandem_endpoint_in_flight"),
             "cpu_s": procfs.cpu_seconds(self.pid),
+            "reloaded": total(lines, 'tandem_config_reloads_total{result="ok"}'),
+            "refused": total(lines, 'tandem_config_reloads_total{result="error"}'),
         } | {name: float(value[name]) for name in ZERO}
 
 
 def total(lines, family):
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(family + "{"))
+    """Of a family, or of one series of it."""
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((family + "{", family + " ")))
 
 
 def target(pid, fd):
@@ -171,11 +186,13 @@ def watch(storm, said, routers, stop, seconds):
         if at > seconds - SAMPLE_S:
             stop.set()
         try:
+            said.faults += [line for router in routers for line in router.panics()]
             samples.append({"at": round(at, 1), "quiet": quiet, "routers": [router.sample() for router in routers]})
         except (OSError, KeyError, ValueError) as problem:
             if storm.poll() is None and not quiet:
                 said.faults.append(f"no sample after {at:.0f} s: {problem!r}")
         time.sleep(max(SAMPLE_S - (time.monotonic() - began - at), 0.1))
+    stop.set()
     return samples
 
 
@@ -189,8 +206,12 @@ def reloading(routers, done, stop):
         for router in routers:
             text = limits + router.text.replace("    retries:", f"    policy: {{ prefill: {policy}, decode: {policy}, mixed: {policy} }}\n    retries:")
             fresh = router.config.with_suffix(".new")
-            fresh.write_text(text.replace("threads: 1", "thraeds: 1") if broken else text)
-            fresh.rename(router.config)
+            try:
+                fresh.write_text(text.replace("threads: 1", "thraeds: 1") if broken else text)
+                fresh.rename(router.config)
+            except FileNotFoundError:
+                # The storm ended before its time, and its files with it.
+                return
         done["broken" if broken else "reloads"] += 1
 
 
@@ -203,29 +224,42 @@ def misbehaving(routers, done, stop):
 
         def body(text):
             return f"{head}Content-Length: {len(text)}\r\n\r\n{text}"
-        words = dice.choice([
-            body(f'{{"model":"{name}","messages":[]}}'),
-            body('{"model":"plain","messages":['),
-            body('{"model":1}'),
-            body("\x00" * 50),
-            f"GET /{name} HTTP/1.1\r\nHost: soak\r\n\r\n",
-            f"{name} / HTTP/1.1\r\nHost: soak\r\n\r\n",
-            f"{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
-            f"{head}Transfer-Encoding: gzip\r\n\r\n",
-            f"{head}X-{name}: {name * 3000}\r\n\r\n",
-            f"{head}Content-Length: 900\r\n\r\n{{",
-            f"GET /v1/models HTTP/1.1\r\nHost: soak\r\nX-{name}: {name}\r\nX-Request-Id: {name}\r\n\r\n",
-            "\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + name, name[:3],
+        words, allowed = dice.choice([
+            (body(f'{{"model":"{name}","messages":[]}}'), "404"),
+            (body('{"model":"plain","messages":['), "400"),
+            (body('{"model":1}'), "400"),
+            (body("\x00" * 50), "400"),
+            (f"GET /{name} HTTP/1.1\r\nHost: soak\r\n\r\n", "404"),
+            (f"{name} / HTTP/1.1\r\nHost: soak\r\n\r\n", "4.."),
+            (f"{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n", "400"),
+            (f"{head}Transfer-Encoding: gzip\r\n\r\n", "4.."),
+            (f"{head}X-{name}: {name * 3000}\r\n\r\n", "431"),
+            (f"{head}Content-Length: 900\r\n\r\n{{", "408"),
+            (f"GET /v1/models HTTP/1.1\r\nHost: soak\r\nX-{name}: {name}\r\nX-Request-Id: {name}\r\n\r\n", "200"),
+            ("\r\n\r\n", "4.."), ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + name, "h2"), (name[:3], "408"),
         ])
-        try:
-            with socket.create_connection(dice.choice(routers).front, 2) as client:
-                client.settimeout(2)
-                client.sendall(words.encode())
-                if dice.random() < 0.7:
-                    client.recv(4096)
-        except OSError:
-            pass
+        answer = speak(dice.choice(routers).front, words, listens=dice.random() < 0.7)
+        # Nothing, or a closed connection, is an answer to all of it.
+        fits = answer in ("", "unheard") or re.fullmatch(allowed, answer)
+        kind = answer if fits else f"{answer} to {words[:60]!r}"
+        done["answers"][kind] = done["answers"].get(kind, 0) + 1
         done["garbage"] += 1
+
+
+def speak(front, words, listens):
+    """The status of the answer, `h2` for a frame of HTTP/2, empty for none within 2 s."""
+    try:
+        with socket.create_connection(front, 2) as client:
+            client.settimeout(2)
+            client.sendall(words.encode())
+            if not listens:
+                return "unheard"
+            said = client.recv(4096)
+    except OSError:
+        return ""
+    if said.startswith(b"HTTP/1.1 "):
+        return said[9:12].decode(errors="replace")
+    return "h2" if said[3:4] in (b"\x04", b"\x07") else repr(said[:40]) if said else ""
 
 
 def judge(run):
@@ -237,16 +271,46 @@ def judge(run):
     quiet = [sample for sample in run["samples"] if sample["quiet"]]
     if len(busy) < 2 * PARTS or not quiet:
         return [*wrong, f"{len(busy)} samples under load and {len(quiet)} of the quiet end are too few"]
+    wrong += answered(run)
     for number in range(len(busy[0]["routers"])):
-        wrong += [f"router {number}: {each}" for each in growth(busy, number)]
-        last = quiet[-1]["routers"][number]
-        left = {name: last[name] for name in (*ZERO, "carried", "idle_upstream") if last[name]}
-        if left:
-            wrong.append(f"router {number}: left over at the end: {left}")
-        first = run["samples"][0]["routers"][number]
-        if last["tasks"] > first["tasks"] + SLACK["tasks"]:
-            wrong.append(f"router {number}: {last['tasks']:.0f} tasks at the end, {first['tasks']:.0f} at the start")
+        first, last = run["samples"][0]["routers"][number], quiet[-1]["routers"][number]
+        found = growth(busy, number) + left_over(first, last) + reloads(run["beside"], last)
+        wrong += [f"router {number}: {each}" for each in found]
     return wrong
+
+
+def answered(run):
+    """Answers that no fault explains."""
+    found = [f"garbage: {count} × {kind}" for kind, count in run["beside"]["answers"].items() if " to " in kind]
+    line = next((line for line in run["storm"] if line.startswith("| statuses")), "")
+    statuses = {int(status): int(count) for status, count in re.findall(r"(\d+): (\d+)[,}]", line.rpartition("{")[2])}
+    for status in sorted(set(statuses) - EXPLAINED):
+        found.append(f"{statuses[status]} answers with {status}, which nothing explains")
+    if statuses.get(200, 0) < WHOLE * sum(statuses.values()) or not statuses:
+        found.append(f"too few whole answers: {statuses}")
+    return found
+
+
+def left_over(first, last):
+    """What a router still has when nobody asks it any more; `first` is from the beginning, under load."""
+    left = {name: last[name] for name in (*ZERO, "carried", "idle_upstream") if last[name]}
+    found = [f"left over at the end: {left}"] if left else []
+    if last["tasks"] > first["tasks"] + SLACK["tasks"]:
+        found.append(f"{last['tasks']:.0f} tasks at the end, {first['tasks']:.0f} at the start")
+    # Listeners, the API server's watches and what the runtimes have: all that were no connection of a client or to an engine.
+    own = first["sockets"] - first["tandem_downstream_connections"] - first["idle_upstream"]
+    if last["sockets"] > own + SLACK["sockets"]:
+        found.append(f"{last['sockets']} sockets at the end, {own:.0f} at the start beside connections")
+    # As many endpoints as at the start, at whatever addresses: what is more belongs to some that are gone.
+    if last["endpoint_series"] > first["endpoint_series"] + SLACK["endpoint_series"]:
+        found.append(f"{last['endpoint_series']} endpoint_series at the end, {first['endpoint_series']} at the start")
+    return found
+
+
+def reloads(beside, last):
+    """Whether each configuration was taken over and each broken one refused: the quiet end is long enough for the last of them."""
+    each = (("taken over", last["reloaded"], beside["reloads"]), ("refused", last["refused"], beside["broken"]))
+    return [f"{seen:.0f} configurations {what} of {written}" for what, seen, written in each if seen != written]
 
 
 def growth(busy, number):
@@ -258,7 +322,17 @@ def growth(busy, number):
         most = max(middle * FLAT, slack)
         if any(abs(each - middle) > most for each in medians):
             found.append(f"{name} is not flat: {', '.join(f'{each:.0f}' for each in medians)}")
+        elif (grown := slope(busy, number, name)) > most:
+            found.append(f"{name} grows: {grown:.0f} by a straight line, {most:.0f} allowed: {', '.join(f'{each:.0f}' for each in medians)}")
     return found
+
+
+def slope(busy, number, name):
+    """What a figure gained over the judged part of the run, by the median of all slopes between two samples: no peak moves it."""
+    points = [(sample["at"], sample["routers"][number][name]) for sample in busy[::max(1, len(busy) // 200)]]
+    pairs = ((x, y) for n, x in enumerate(points) for y in points[n + 1:])
+    each = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairs if after[0] > before[0]]
+    return statistics.median(each) * (points[-1][0] - points[0][0])
 
 
 def parts(busy, number, name):
@@ -282,6 +356,7 @@ def show(run):
             most = max(sample["routers"][number][name] for sample in busy)
             print(f"| {number} | {name} | {' | '.join(cells)} | {most:,.0f} | {quiet[-1]['routers'][number][name]:,.0f} |")
     print(f"\nreloads {run['beside']['reloads']}, broken ones {run['beside']['broken']}, garbage {run['beside']['garbage']}")
+    print(f"answers to garbage: {run['beside']['answers']}")
     print("\n".join(run["storm"]))
 
 

@@ -13,7 +13,7 @@ use tandem::types::clock::{Instant, now};
 use tokio::time::sleep;
 
 use super::routers::Router;
-use super::{ROUTERS, Seen, since};
+use super::{Calm, ROUTERS, Seen, since};
 
 /// Services, each of one kind of engine, and their models.
 pub(crate) const NAMES: [&str; 3] = ["plain", "pull", "rooms"];
@@ -39,6 +39,8 @@ pub(crate) struct Done {
     pub(crate) restores: u64,
     pub(crate) deletions: u64,
     pub(crate) creations: u64,
+    /// Of these, at an address that none had for long.
+    pub(crate) fresh: u64,
 }
 
 /// One process that is or was the engine of a Pod.
@@ -78,11 +80,14 @@ pub(crate) struct Fleet {
     began: Instant,
     /// Mean time between two events.
     step: Duration,
+    /// Whether Pods come at fresh addresses too, and the last byte of the latest.
+    fresh: bool,
+    last: u8,
 }
 
 impl Fleet {
     /// Three plain engines, and for each kind of pair two prefills and three decodes.
-    pub(crate) async fn new(api: &FakeKube, seed: u64, step_ms: u64) -> Self {
+    pub(crate) async fn new(api: &FakeKube, seed: u64, calm: Calm) -> Self {
         // Addresses of this run alone, so that a port is free again for the next Pod there.
         let own = std::process::id().to_be_bytes();
         let mut slots = Vec::new();
@@ -107,7 +112,9 @@ impl Fleet {
             done: Done::default(),
             taken: Cell::new(None),
             began: now(),
-            step: Duration::from_millis(step_ms),
+            step: Duration::from_millis(calm.step),
+            fresh: calm.fresh,
+            last: 0,
         };
         for index in 0..fleet.slots.len() {
             fleet.create(index).await;
@@ -127,8 +134,24 @@ impl Fleet {
         self.lives.iter().map(|life| (&life.site, &life.engine))
     }
 
+    /// The address after the latest that no place has; after 254 of them they come again.
+    fn move_on(&mut self, index: usize) {
+        loop {
+            self.last = self.last % 254 + 1;
+            if self.slots.iter().all(|slot| slot.ip.octets()[3] != self.last) {
+                break;
+            }
+        }
+        let [a, b, c, _] = self.slots[index].ip.octets();
+        self.slots[index].ip = Ipv4Addr::new(a, b, c, self.last);
+        self.done.fresh += 1;
+    }
+
     /// Its address is free by now.
     async fn create(&mut self, index: usize) {
+        if self.fresh && self.slots[index].count > 0 && self.random.bool() {
+            self.move_on(index);
+        }
         let slot = &mut self.slots[index];
         slot.count += usize::from(slot.count == 0 || self.random.bool());
         let name = format!("{}-{index}-{}", NAMES[slot.service], slot.count);

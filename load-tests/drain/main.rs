@@ -67,6 +67,9 @@ struct Calm {
     /// Time between two reports of a router, milliseconds.
     #[arg(long, default_value_t = 5)]
     every: u64,
+    /// One new Pod in two comes at an address that none had for long, instead of at its predecessor's.
+    #[arg(long)]
+    fresh: bool,
     /// Seconds for which the routers are left alone at the end, for who looks at them from outside.
     #[arg(long, default_value_t = 0)]
     quiet: u64,
@@ -86,7 +89,7 @@ async fn main() -> ExitCode {
 
 async fn run(args: &Args) -> Result<(), String> {
     let api = FakeKube::with_replicas(ROUTERS);
-    let mut fleet = Fleet::new(&api, args.seed, args.calm.step).await;
+    let mut fleet = Fleet::new(&api, args.seed, args.calm).await;
     let reports = Arc::new(Mutex::new(Reports::new(ROUTERS, Limits { slack: SLACK, stale: Duration::ZERO })));
     let mut routers = Vec::new();
     for n in 0..ROUTERS {
@@ -221,7 +224,8 @@ fn show(
         ("seconds", format!("{:.0}", took.as_secs_f64())),
         ("withdrawals (label, Ready, drain annotation, membership, order)", done.withdrawals.to_string()),
         ("restores", done.restores.to_string()),
-        ("deletions, re-adds at the same address", format!("{}, {}", done.deletions, done.creations)),
+        ("deletions, creations", format!("{}, {}", done.deletions, done.creations)),
+        ("creations at a fresh address", done.fresh.to_string()),
         ("reports read", reports.read.to_string()),
         ("rows, of them quiesced", format!("{}, {}", reports.rows, reports.quiesced)),
         ("legs and moves of KV judged", format!("{}, {}", logs.legs, logs.moved)),
