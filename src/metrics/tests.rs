@@ -64,6 +64,8 @@ fn exercised() -> (Arc<Metrics>, EndpointMetrics) {
     let of_revision = metrics.endpoints.for_revision("http://10.0.0.1:8000", "mixed", revision);
     of_revision.revision.as_ref().unwrap().ended(Outcome::Ok, None);
     drop(endpoint);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    metrics.tasks.watch("main", runtime.handle());
     (metrics, of_revision)
 }
 

@@ -79,9 +79,9 @@ const FEW_TIES: usize = 8;
 /// The one to choose after a look at all of them.
 fn fewest<'a>(all: &'a [Arc<Endpoint>], usable: &impl Fn(&Endpoint) -> bool) -> Option<&'a Arc<Endpoint>> {
     let (mut best, mut fewest, mut ties) = (None, u64::MAX, 0);
-    for endpoint in all {
+    for endpoint in all.iter().filter(|e| usable(e)) {
         let holds = endpoint.holds();
-        if holds > fewest || !usable(endpoint) {
+        if holds > fewest {
             continue;
         }
         ties = if holds < fewest { 1 } else { ties + 1 };

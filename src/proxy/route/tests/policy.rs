@@ -51,6 +51,10 @@ fn the_least_loaded_share_alike_however_many_they_are() {
     shares_alike(&rare, all);
     let many: Vec<usize> = (0..200).map(|n| 2 - usize::from(n % 2 == 0)).collect();
     shares_alike(&many, all);
+    for ties in [FEW_TIES, FEW_TIES + 1] {
+        let few: Vec<usize> = (0..200).map(|n| if n % 20 == 0 && n / 20 < ties { 1 } else { 2 }).collect();
+        shares_alike(&few, all);
+    }
     shares_alike(&[0; 200], |n| n > 150);
     shares_alike(&many, |n| n % 3 == 0 && n > 9);
     shares_alike(&[3, 2, 2, 9], all);
@@ -59,4 +63,6 @@ fn the_least_loaded_share_alike_however_many_they_are() {
 #[test]
 fn where_none_is_usable_none_is_chosen() {
     assert!(least(&[], &|_| true).is_none());
+    let left_out = std::panic::catch_unwind(|| chosen(&[0, 0], |_| false));
+    assert!(left_out.is_err(), "there was one to choose");
 }
