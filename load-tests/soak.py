@@ -8,7 +8,7 @@
 
 Load, churn and faults are the storm of drains (`drain/`), slowed down: three routers, 13 engines, Pods that are withdrawn, deleted and
 come back, an API server that is late and cuts its watches, engines that fail, clients that leave; its judge of in-flight reports works all
-the time. Beside it this program rewrites the routers' configuration every 20 s (one time in four with a mistake), sends what no client should,
+the time. Beside it this program rewrites the routers' configuration every 20 s (limits, policies and a split; one time in four with a mistake), sends what no client should,
 and reads processes and metrics every 5 s. Exit code 1: something grew, was left over, or the storm found a fault.
 """
 
@@ -201,10 +201,9 @@ def reloading(routers, done, stop):
     dice = random.Random(2)
     while not stop.wait(RELOAD_S):
         broken = dice.random() < 0.25
-        limits = f"limits: {{ body: {dice.choice([8, 16, 64])}MiB, headers: {dice.choice([64, 100])}, in_flight: {dice.choice([0, 5000])} }}\n"
-        policy = dice.choice(["round_robin", "least_in_flight", "power_of_two"])
+        seed = dice.random()
         for router in routers:
-            text = limits + router.text.replace("    retries:", f"    policy: {{ prefill: {policy}, decode: {policy}, mixed: {policy} }}\n    retries:")
+            text = variant(router.text, random.Random(seed))
             fresh = router.config.with_suffix(".new")
             try:
                 fresh.write_text(text.replace("threads: 1", "thraeds: 1") if broken else text)
@@ -213,6 +212,18 @@ def reloading(routers, done, stop):
                 # The storm ended before its time, and its files with it.
                 return
         done["broken" if broken else "reloads"] += 1
+
+
+def variant(text, dice):
+    """A configuration with other limits and policies, and for the plain service a split, another one, or none."""
+    limits = f"limits: {{ body: {dice.choice([8, 16, 64])}MiB, headers: {dice.choice([64, 100])}, in_flight: {dice.choice([0, 5000])} }}\n"
+    policy = dice.choice(["round_robin", "least_in_flight", "power_of_two"])
+    text = text.replace("    retries:", f"    policy: {{ prefill: {policy}, decode: {policy}, mixed: {policy} }}\n    retries:")
+    if share := dice.choice([0, 1, 20, 50, 90]):
+        plain = "    engine: { kind: plain }\n"
+        weights = f"{{ revision: r1, weight: {share} }}, {{ revision: r2, weight: {100 - share} }}"
+        text = text.replace(plain, f"{plain}    split: {{ weights: [{weights}] }}\n")
+    return limits + text
 
 
 def misbehaving(routers, done, stop):

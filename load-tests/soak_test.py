@@ -2,6 +2,7 @@
 
 import copy
 import pathlib
+import random
 import tempfile
 import unittest
 
@@ -114,6 +115,21 @@ class Judge(unittest.TestCase):
             each = copy.deepcopy(run())
             each["samples"] = [sample for sample in each["samples"] if keep(sample)]
             self.finds(each, "too few")
+
+
+class Variant(unittest.TestCase):
+    def test_a_split_comes_goes_and_changes_for_the_plain_service_alone(self):
+        text = "services:\n  - name: plain\n    engine: { kind: plain }\n    retries: { floor: 1 }\n" \
+            "  - name: rooms\n    engine: { kind: sglang }\n    retries: { floor: 1 }\n"
+        seen = set()
+        for seed in range(60):
+            made = soak.variant(text, random.Random(seed))
+            splits = [line for line in made.splitlines() if "split:" in line]
+            seen.add(tuple(splits))
+            self.assertEqual(made.count("policy:"), 2)
+            if splits:
+                self.assertIn("    engine: { kind: plain }\n" + splits[0] + "\n", made)
+        self.assertEqual(sorted(map(len, seen)), [0, 1, 1, 1, 1])
 
 
 class Log(unittest.TestCase):

@@ -149,6 +149,9 @@ impl Client {
         if !self.pace.is_zero() && random.u8(..8) == 0 {
             return self.ask_h2(&lines, body).await;
         }
+        if !self.pace.is_zero() && random.u16(..400) == 0 {
+            return self.ask_slowly(model, number).await;
+        }
         let request = post(CHAT, &lines, body);
         let leaves =
             (random.u8(..20) == 0).then(|| (Duration::from_micros(random.u64(500..40_000)), random.bool()));
@@ -181,6 +184,25 @@ impl Client {
                 if whole { status } else { 1 }
             }
             Err(_) => 1,
+        }
+    }
+
+    /// A long stream to a client that for a while reads nothing, with little room for what comes meanwhile.
+    async fn ask_slowly(&mut self, model: &str, number: u32) -> u16 {
+        let mut client = RawClient::connect_small(self.front, 4096).await;
+        let body = format!(
+            r#"{{"model":"{model}","messages":[{{"role":"user","content":"slow {number}"}}],"stream":true,"max_tokens":1500}}"#
+        );
+        let via = format!("{VIA}: {}", self.router);
+        client.stop_reading();
+        if client.send(post(CHAT, &[&via], body)).await.is_err() {
+            return 1;
+        }
+        sleep(Duration::from_millis(self.random.u64(200..3000))).await;
+        client.resume_reading();
+        match client.read_response().await {
+            Ok(answer) if answer.is_complete() => answer.status(),
+            _ => 1,
         }
     }
 

@@ -163,6 +163,8 @@ impl Fleet {
             .label("app", NAMES[slot.service])
             .label("tandem.dev/role", role)
             .label(ELIGIBLE, "true")
+            // For who splits by it: the storm does not, the soak does.
+            .label("tandem.dev/revision", if self.random.bool() { "r1" } else { "r2" })
             .annotation("tandem.dev/ports", &FRONT.to_string())
             .annotation("tandem.dev/bootstrap-port", &SIDE.to_string())
             .at(IpAddr::V4(slot.ip));
